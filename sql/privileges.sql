@@ -1,0 +1,21 @@
+-- Installed by a database owner who is no superuser (trusted = true), this script still runs as a
+-- superuser: what it made is handed to the owner, before any REVOKE, which acts on an owner's grants.
+ALTER DOMAIN outbox_status OWNER TO @extowner@;
+ALTER DOMAIN outbox_name OWNER TO @extowner@;
+ALTER DOMAIN outbox_deduplication_key OWNER TO @extowner@;
+ALTER TABLE outbox_event OWNER TO @extowner@;
+ALTER FUNCTION outbox_event_id OWNER TO @extowner@;
+ALTER FUNCTION outbox_payload_hash OWNER TO @extowner@;
+ALTER FUNCTION outbox_event_guard OWNER TO @extowner@;
+ALTER FUNCTION outbox_enqueue OWNER TO @extowner@;
+ALTER FUNCTION outbox_claim_batch OWNER TO @extowner@;
+ALTER FUNCTION outbox_complete OWNER TO @extowner@;
+ALTER FUNCTION outbox_fail OWNER TO @extowner@;
+
+-- PUBLIC calls nothing that writes. The functions run with their caller's rights (SECURITY INVOKER), so a
+-- caller needs rights on the table too.
+REVOKE ALL ON FUNCTION outbox_event_guard FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox_enqueue FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox_claim_batch FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox_complete FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox_fail FROM PUBLIC;

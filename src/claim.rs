@@ -1,0 +1,251 @@
+//! Claiming: a worker leases a batch of events that are due, or whose lease has expired.
+//!
+//! The scan walks the claim index from its start, locks what it takes and skips what others hold; then one
+//! statement takes the locked rows by their position, which cannot change while they are locked. An event
+//! whose lease has expired too often is buried instead: a payload that kills its worker never gets to
+//! `outbox_fail`.
+
+use crate::argument;
+use crate::clock;
+use crate::datum::{Span, Text};
+use crate::error::{ErrorReport, OutboxError};
+use crate::instant::Instant;
+use crate::plans::{Row, Session, Statement, Value, moment};
+use crate::result_set::ResultSet;
+use crate::status::Status;
+use pgrx::Uuid;
+use pgrx::datum::AnyArray;
+use pgrx::pg_sys::{self, INT8OID, TEXTOID, TIDARRAYOID, TIMESTAMPTZOID};
+use pgrx::prelude::*;
+use std::collections::HashMap;
+
+/// Leases up to `batch_size` events to a worker.
+///
+/// * `worker_id`: 1 to 255 bytes; `batch_size`: 1 or more.
+/// * `lock_timeout`: above zero; a lease that another worker took longer ago than this has expired.
+/// * `max_attempts`: an event whose lease expired after so many counted attempts goes to dead instead;
+///   NULL means `outbox.max_attempts`.
+/// * `only_event_types`, `only_tenant`, `ordered`: not supported yet (0A000).
+///
+/// Rows come in the order (available_at, created_at, id), by the values found.
+///
+/// # Errors
+/// `22004` a required argument is NULL; `22023` an argument out of range; `0A000` a parameter that is not
+/// supported yet; `40001` under REPEATABLE READ, when an event was changed since the snapshot.
+#[pg_extern(sql = r#"
+CREATE FUNCTION outbox_claim_batch(
+    worker_id text,
+    batch_size integer DEFAULT 100,
+    lock_timeout interval DEFAULT '5 minutes',
+    max_attempts integer DEFAULT NULL,
+    only_event_types text[] DEFAULT NULL,
+    only_tenant uuid DEFAULT NULL,
+    ordered boolean DEFAULT false
+) RETURNS TABLE (
+    id uuid,
+    tenant_id uuid,
+    aggregate_type text,
+    aggregate_id uuid,
+    event_type text,
+    deduplication_key text,
+    payload jsonb,
+    attempt_count integer,
+    headers jsonb,
+    created_at timestamptz,
+    locked_at timestamptz
+)
+LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 100
+AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#)]
+#[allow(clippy::too_many_arguments, reason = "one parameter for each of the SQL function's")]
+fn outbox_claim_batch(
+    worker_id: Option<Text<'_>>,
+    batch_size: Option<i32>,
+    lock_timeout: Option<Span>,
+    max_attempts: Option<i32>,
+    only_event_types: Option<AnyArray>,
+    only_tenant: Option<Uuid>,
+    ordered: Option<bool>,
+    call: pg_sys::FunctionCallInfo,
+) -> Result<(), ErrorReport> {
+    argument::not_yet("only_event_types", only_event_types)?;
+    argument::not_yet("only_tenant", only_tenant)?;
+    argument::not_yet("ordered", argument::required("ordered", ordered)?.then_some(()))?;
+    let now = clock::now();
+    let claim = Claim {
+        worker: argument::name("worker_id", worker_id)?,
+        batch_size: argument::at_least_one("batch_size", batch_size)? as usize,
+        expired_before: now.plus(-argument::positive("lock_timeout", lock_timeout)?),
+        max_attempts: argument::max_attempts(max_attempts)?,
+        now,
+    };
+    let mut result = ResultSet::begin(call);
+    let session = Session::open(call)?;
+    for taken in claim.batch(&session)? {
+        result.push((1..=RESULT_COLUMNS).map(|column| taken.value(column)));
+    }
+    Ok(())
+}
+
+/// A claim whose arguments are in order.
+struct Claim<'a> {
+    worker: Text<'a>,
+    batch_size: usize,
+    expired_before: Instant,
+    max_attempts: i32,
+    now: Instant,
+}
+
+/// How often a claim scans again because it buried some of what it found: enough to get past a heap of
+/// events that kill their workers, and few enough that no claim takes long.
+const ROUNDS: usize = 16;
+
+impl Claim<'_> {
+    /// The rows taken, in the order of what was found.
+    fn batch<'s>(&self, session: &'s Session) -> Result<Vec<Row<'s>>, OutboxError> {
+        let mut batch = Vec::new();
+        for _ in 0..ROUNDS {
+            let wanted = self.batch_size - batch.len();
+            let (found, spent) = self.scan(session, wanted)?;
+            let exhausted = found.len() + spent.len() < wanted;
+            let buried = self.bury(session, &spent)?;
+            self.take(session, &found, &mut batch)?;
+            if exhausted || !buried {
+                break;
+            }
+        }
+        batch.sort_unstable_by_key(|(order, _)| *order);
+        Ok(batch.into_iter().map(|(_, row)| row).collect())
+    }
+
+    /// Finds and locks claimable events, and parts those to take from those whose attempts are used up.
+    fn scan(&self, session: &Session, wanted: usize) -> Result<(Vec<Found>, Vec<Found>), OutboxError> {
+        let rows = session.run(
+            &SCAN,
+            [
+                Some(moment(self.now)),
+                Some(moment(self.expired_before)),
+                Some(pg_sys::Datum::from(wanted as i64)),
+            ],
+        )?;
+        let found = rows.iter().filter_map(|row| Found::read(&row));
+        Ok(found.partition(|found| !found.expired || found.counted_attempts < self.max_attempts))
+    }
+
+    fn take<'s>(
+        &self,
+        session: &'s Session,
+        found: &[Found],
+        batch: &mut Vec<(Order, Row<'s>)>,
+    ) -> Result<(), OutboxError> {
+        if found.is_empty() {
+            return Ok(());
+        }
+        let orders: HashMap<Uuid, Order> = found.iter().map(|found| (found.order.id, found.order)).collect();
+        let taken =
+            session.run(&TAKE, [positions(found), Some(moment(self.now)), Some(self.worker.datum())])?;
+        batch.extend(taken.iter().filter_map(|row| Some((*orders.get(&row.get(1)?)?, row))));
+        Ok(())
+    }
+
+    /// Sends events to dead; whether there were any.
+    fn bury(&self, session: &Session, spent: &[Found]) -> Result<bool, OutboxError> {
+        if spent.is_empty() {
+            return Ok(false);
+        }
+        session.run(&BURY, [positions(spent), Some(moment(self.now))])?;
+        Ok(true)
+    }
+}
+
+/// Where an event stood in the queue when it was found; events are handed out in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Order {
+    available_at: Instant,
+    created_at: Instant,
+    id: Uuid,
+}
+
+/// An event that the scan found, and has locked.
+struct Found {
+    position: pg_sys::ItemPointerData,
+    order: Order,
+    expired: bool,
+    counted_attempts: i32,
+}
+
+impl Found {
+    fn read(row: &Row) -> Option<Self> {
+        let status = Status::parse(row.get::<Text>(5)?.bytes())?;
+        Some(Self {
+            position: row.get(1)?,
+            order: Order { available_at: row.get(2)?, created_at: row.get(3)?, id: row.get(4)? },
+            expired: status == Status::Processing,
+            counted_attempts: row.get(6)?,
+        })
+    }
+}
+
+// The predicates on completed_at and dead_at are literals, so that they prove the claim index under a
+// generic plan. NO KEY UPDATE, since FOR UPDATE would block the inserts of rows that refer to the event.
+static SCAN: Statement = Statement {
+    sql: "SELECT ctid, available_at, created_at, id, status::pg_catalog.text,
+                 attempt_count OPERATOR(pg_catalog.-) forgiven_attempts
+          FROM {schema}.outbox_event
+          WHERE completed_at IS NULL AND dead_at IS NULL
+            AND available_at OPERATOR(pg_catalog.<=) $1
+            AND (status::pg_catalog.text OPERATOR(pg_catalog.=) 'pending'
+                 OR status::pg_catalog.text OPERATOR(pg_catalog.=) 'processing'
+                    AND locked_at OPERATOR(pg_catalog.<) $2)
+          ORDER BY available_at, created_at, id
+          LIMIT $3
+          FOR NO KEY UPDATE SKIP LOCKED",
+    parameters: &[TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID],
+    seeks: true,
+};
+
+const RESULT_COLUMNS: i32 = 11;
+
+// The rows are locked, so nobody can have moved them since the scan. An expired lease's event goes to the
+// back of the queue, so that work that hangs does not starve what is fresh; otherwise no indexed column
+// changes, and the update is a HOT one.
+static TAKE: Statement = Statement {
+    sql: "UPDATE {schema}.outbox_event
+          SET status = 'processing', locked_at = $2, locked_by = $3, updated_at = $2,
+              attempt_count = attempt_count OPERATOR(pg_catalog.+) 1,
+              available_at = CASE status::pg_catalog.text WHEN 'processing' THEN $2 ELSE available_at END
+          WHERE ctid OPERATOR(pg_catalog.=) ANY ($1)
+          RETURNING id, tenant_id, aggregate_type::pg_catalog.text, aggregate_id,
+                    event_type::pg_catalog.text, deduplication_key::pg_catalog.text, payload,
+                    attempt_count, headers, created_at, locked_at",
+    parameters: &[TIDARRAYOID, TIMESTAMPTZOID, TEXTOID],
+    seeks: true,
+};
+
+static BURY: Statement = Statement {
+    sql: "UPDATE {schema}.outbox_event
+          SET status = 'dead', dead_at = $2, locked_at = NULL, locked_by = NULL, updated_at = $2,
+              last_error_code = 'lease_expired'
+          WHERE ctid OPERATOR(pg_catalog.=) ANY ($1)",
+    parameters: &[TIDARRAYOID, TIMESTAMPTZOID],
+    seeks: true,
+};
+
+/// The positions as a `tid[]`.
+fn positions(found: &[Found]) -> Value {
+    let mut positions: Vec<_> =
+        found.iter().map(|found| pg_sys::Datum::from(std::ptr::from_ref(&found.position))).collect();
+    // SAFETY: as many datums as are said, each pointing at six bytes that are aligned to two; the array is
+    // a copy in the session's memory.
+    let array = unsafe {
+        pg_sys::construct_array(
+            positions.as_mut_ptr(),
+            positions.len() as i32,
+            pg_sys::TIDOID,
+            size_of::<pg_sys::ItemPointerData>() as i32,
+            false,
+            pg_sys::TYPALIGN_SHORT as std::ffi::c_char,
+        )
+    };
+    Some(pg_sys::Datum::from(array))
+}

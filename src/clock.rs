@@ -1,0 +1,36 @@
+//! The clock of every rule: one reading a call.
+//!
+//! `now()` is the start of the transaction: a lease taken late in a long one would be born expired, and an
+//! event enqueued behind a row lock would sort before the one it waited for.
+
+use crate::instant::Instant;
+use pgrx::pg_sys;
+
+/// `clock_timestamp()`, as it stands now.
+pub fn now() -> Instant {
+    // SAFETY: reads the system clock.
+    let now = unsafe { pg_sys::GetCurrentTimestamp() };
+    #[cfg(any(test, feature = "pg_test"))]
+    let now = test_clock::shifted(now);
+    Instant::from_micros(now)
+}
+
+/// Tests set the clock, to see what a rule does at a moment that cannot be waited for.
+#[cfg(any(test, feature = "pg_test"))]
+pub mod test_clock {
+    use crate::instant::Instant;
+    use std::cell::Cell;
+
+    thread_local! {
+        static FROZEN: Cell<Option<i64>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn shifted(now: i64) -> i64 {
+        FROZEN.get().unwrap_or(now)
+    }
+
+    /// Stops this backend's clock at a moment; `None` lets it run again.
+    pub fn freeze(at: Option<Instant>) {
+        FROZEN.set(at.map(Instant::micros));
+    }
+}

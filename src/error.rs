@@ -1,0 +1,196 @@
+//! Every error that outbox_ext raises: SQLSTATE, message, DETAIL and HINT in one place.
+//!
+//! A message names the parameter or the event, DETAIL says what was found, HINT what to do. None carries a
+//! payload, a key or anything of another tenant's row.
+
+pub use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::{PgSqlErrorCode, Uuid};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OutboxError {
+    /// 22004
+    MissingArgument { parameter: &'static str },
+    /// 22023, for a parameter or a column
+    InvalidArgument { parameter: &'static str, found: String, rule: &'static str },
+    /// 0A000
+    NotSupportedYet { parameter: &'static str },
+    /// 23505
+    KeyConflict { holder: Uuid, differs: Differs },
+    /// 42501
+    KeyHidden,
+    /// 40001
+    KeyLost,
+    /// 09000
+    InsertSuppressed,
+    /// P0002
+    NoSuchEvent { event: Uuid },
+    /// 55000
+    LeaseLost { event: Uuid, found: Found },
+    /// 39P01
+    NotATrigger,
+    /// XX001
+    DamagedPayload,
+    /// XX000: PostgreSQL's programming interface answered in a way it never should.
+    Internal { what: &'static str, code: i32 },
+}
+
+/// In what the holder of a deduplication key differs from the event that wanted it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Differs {
+    Payload,
+    Aggregate,
+    Both,
+}
+
+/// What a worker that settles without a lease finds instead of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    NeverClaimed,
+    Pending {
+        attempt: i32,
+    },
+    LeasedTo {
+        worker: String,
+        attempt: i32,
+    },
+    OtherAttempt {
+        attempt: i32,
+        passed: i32,
+    },
+    Completed,
+    Dead,
+    /// The lease fits by the time it is looked at: another session of the same worker has moved it.
+    Moved,
+}
+
+impl OutboxError {
+    pub fn sqlstate(&self) -> PgSqlErrorCode {
+        use PgSqlErrorCode::*;
+        match self {
+            Self::MissingArgument { .. } => ERRCODE_NULL_VALUE_NOT_ALLOWED,
+            Self::InvalidArgument { .. } => ERRCODE_INVALID_PARAMETER_VALUE,
+            Self::NotSupportedYet { .. } => ERRCODE_FEATURE_NOT_SUPPORTED,
+            Self::KeyConflict { .. } => ERRCODE_UNIQUE_VIOLATION,
+            Self::KeyHidden => ERRCODE_INSUFFICIENT_PRIVILEGE,
+            Self::KeyLost => ERRCODE_T_R_SERIALIZATION_FAILURE,
+            Self::InsertSuppressed => ERRCODE_TRIGGERED_ACTION_EXCEPTION,
+            Self::NoSuchEvent { .. } => ERRCODE_NO_DATA_FOUND,
+            Self::LeaseLost { .. } => ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            Self::NotATrigger => ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED,
+            Self::DamagedPayload => ERRCODE_DATA_CORRUPTED,
+            Self::Internal { .. } => ERRCODE_INTERNAL_ERROR,
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Self::MissingArgument { parameter } => format!("{parameter} must not be null"),
+            Self::InvalidArgument { parameter, .. } => format!("invalid value for {parameter}"),
+            Self::NotSupportedYet { parameter } => format!("{parameter} is not supported yet"),
+            Self::KeyConflict { differs, .. } => {
+                let what = match differs {
+                    Differs::Payload => "another payload",
+                    Differs::Aggregate => "another aggregate",
+                    Differs::Both => "another payload and another aggregate",
+                };
+                format!("deduplication_key was used before with {what}")
+            }
+            Self::KeyHidden => {
+                "deduplication_key is held by an event that row-level security hides from you".into()
+            }
+            Self::KeyLost => "deduplication_key was taken and given up by concurrent transactions".into(),
+            Self::InsertSuppressed => {
+                "the event was not stored: a trigger on outbox_event suppressed it".into()
+            }
+            Self::NoSuchEvent { event } => format!("event {event} does not exist"),
+            Self::LeaseLost { event, .. } => format!("the lease on event {event} is not held"),
+            Self::NotATrigger => "outbox_event_guard must be called as a trigger".into(),
+            Self::DamagedPayload => "payload is damaged: its stored form is no jsonb".into(),
+            Self::Internal { what, code } => format!("unexpected result {code} of {what}"),
+        }
+    }
+
+    fn detail(&self) -> Option<String> {
+        Some(match self {
+            Self::InvalidArgument { parameter, found, .. } => format!("{parameter} is {found}."),
+            Self::KeyConflict { holder, .. } => format!("The key is held by event {holder}."),
+            Self::LeaseLost { found, .. } => found.to_string(),
+            Self::NoSuchEvent { .. } => {
+                "No event with this id is visible: it was never committed, was deleted after it finished, \
+                 or row-level security hides it."
+                    .into()
+            }
+            _ => return None,
+        })
+    }
+
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::MissingArgument { parameter } => format!("Pass a value for {parameter}."),
+            Self::InvalidArgument { rule, .. } => (*rule).into(),
+            Self::NotSupportedYet { parameter } => format!("Leave {parameter} out."),
+            Self::KeyConflict { .. } => {
+                "Use one key for one event: repeat a call with the same payload and aggregate, or choose another key."
+                    .into()
+            }
+            Self::KeyHidden => "Choose another key, or enqueue as a role that may see the event.".into(),
+            Self::KeyLost => "Retry the transaction.".into(),
+            Self::InsertSuppressed => {
+                "Look for a BEFORE INSERT trigger that returns NULL for this event.".into()
+            }
+            Self::NoSuchEvent { .. } => "Pass an id that outbox_claim_batch returned.".into(),
+            Self::LeaseLost { found, .. } => found.hint().into(),
+            Self::NotATrigger => "Do not call it: outbox_event's trigger does.".into(),
+            Self::DamagedPayload => "Restore the row from a backup.".into(),
+            Self::Internal { .. } => "This is a bug in outbox_ext: please report it.".into(),
+        })
+    }
+}
+
+impl std::fmt::Display for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NeverClaimed => write!(f, "The event was never claimed."),
+            Self::Pending { attempt } => {
+                write!(f, "The event is pending again: its attempt {attempt} has ended.")
+            }
+            Self::LeasedTo { worker, attempt } => {
+                write!(f, "The event is leased to worker \"{worker}\" (attempt {attempt}).")
+            }
+            Self::OtherAttempt { attempt, passed } => {
+                write!(f, "The event is at attempt {attempt}, not at attempt {passed}.")
+            }
+            Self::Completed => write!(f, "The event is already completed."),
+            Self::Dead => write!(f, "The event is dead."),
+            Self::Moved => write!(f, "The lease changed while it was looked at."),
+        }
+    }
+}
+
+impl Found {
+    fn hint(&self) -> &'static str {
+        match self {
+            Self::NeverClaimed => "Claim the event with outbox_claim_batch before settling it.",
+            Self::Completed => "Nothing is left to do: an earlier call completed it.",
+            Self::Dead => "Its attempts are used up; look at last_error_code.",
+            Self::Pending { .. } | Self::LeasedTo { .. } | Self::OtherAttempt { .. } | Self::Moved => {
+                "Drop this attempt's result: the event will be, or is being, delivered again. \
+                 A longer lock_timeout keeps a slow worker's lease."
+            }
+        }
+    }
+}
+
+impl From<OutboxError> for ErrorReport {
+    #[track_caller]
+    fn from(error: OutboxError) -> Self {
+        let mut report = ErrorReport::new(error.sqlstate(), error.message(), "outbox_ext");
+        if let Some(detail) = error.detail() {
+            report = report.set_detail(detail);
+        }
+        if let Some(hint) = error.hint() {
+            report = report.set_hint(hint);
+        }
+        report
+    }
+}

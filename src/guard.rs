@@ -1,0 +1,118 @@
+//! The trigger on `outbox_event` that makes every row sound, whoever writes it: our own functions, a plain
+//! INSERT, COPY, a restore or an UPDATE by hand. It fills in the payload hash that a writer leaves out.
+//!
+//! It has no WHEN clause: PostgreSQL parses that again for every statement, which costs more than this.
+
+use crate::argument;
+use crate::clock;
+use crate::datum::{Payload, Text};
+use crate::error::{ErrorReport, OutboxError};
+use crate::instant::Instant;
+use crate::payload_hash;
+use crate::plans::moment;
+use crate::row::{Column, TriggerCall, TupleValues};
+use crate::soundness::{self, Life, Unsound};
+use crate::status::Status;
+use pgrx::prelude::*;
+use pgrx::{IntoDatum, Uuid, pg_sys};
+
+/// Makes rows of `outbox_event` sound before they are stored.
+///
+/// # Errors
+/// `22023` a value that no event can have; `39P01` not called by a trigger.
+#[pg_extern(sql = "
+CREATE FUNCTION outbox_event_guard() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+")]
+fn outbox_event_guard(call: pg_sys::FunctionCallInfo) -> Result<crate::row::Tuple, ErrorReport> {
+    let trigger = TriggerCall::of(call).ok_or(OutboxError::NotATrigger)?;
+    let mut row = trigger.new_row();
+    let old = trigger.old_row();
+    check_values(&row, old.as_ref())?;
+    fill_payload_hash(&mut row, old.as_ref())?;
+    settle_life(&mut row, old.as_ref())?;
+    Ok(trigger.store(row))
+}
+
+/// Values that no event can have, whatever its status.
+fn check_values(row: &TupleValues, old: Option<&TupleValues>) -> Result<(), OutboxError> {
+    argument::tenant(row.get::<Uuid>(Column::TenantId))?;
+    for (name, column) in [
+        ("available_at", Column::AvailableAt),
+        ("locked_at", Column::LockedAt),
+        ("completed_at", Column::CompletedAt),
+        ("dead_at", Column::DeadAt),
+        ("created_at", Column::CreatedAt),
+        ("updated_at", Column::UpdatedAt),
+    ] {
+        argument::finite(name, row.get::<Instant>(column))?;
+    }
+    if !old.is_some_and(|old| old.same(row, Column::Headers)) {
+        argument::object("headers", row.get::<Payload>(Column::Headers))?;
+    }
+    Ok(())
+}
+
+/// The hash of a payload that came without one, or that was changed. One that is given with an INSERT is
+/// taken as it is, if it looks like one.
+fn fill_payload_hash(row: &mut TupleValues, old: Option<&TupleValues>) -> Result<(), OutboxError> {
+    let unchanged =
+        old.is_some_and(|old| old.same(row, Column::Payload) && old.same(row, Column::PayloadHash));
+    if unchanged {
+        return Ok(());
+    }
+    let given = row.get::<Text>(Column::PayloadHash);
+    match (old, given) {
+        (None, Some(hash)) if payload_hash::is_hash(hash.bytes()) => Ok(()),
+        (None, Some(hash)) => Err(OutboxError::InvalidArgument {
+            parameter: "payload_hash",
+            found: format!("no hash, but {} bytes of text", hash.bytes().len()),
+            rule: "Leave payload_hash out, or give outbox_payload_hash(payload).",
+        }),
+        _ => {
+            if let Some(payload) = row.get::<Payload>(Column::Payload) {
+                row.set(Column::PayloadHash, payload_hash::of(&payload)?.into_datum());
+            }
+            Ok(())
+        }
+    }
+}
+
+fn settle_life<'a>(row: &mut TupleValues<'a>, old: Option<&TupleValues<'a>>) -> Result<(), OutboxError> {
+    // Where a column that must not be null is null, PostgreSQL's own constraint says so.
+    let Some(given) = life(row) else { return Ok(()) };
+    let mut sound = given;
+    soundness::settle(old.and_then(life).as_ref(), &mut sound, clock::now()).map_err(
+        |Unsound { column, found, rule }| OutboxError::InvalidArgument { parameter: column, found, rule },
+    )?;
+    if sound != given {
+        store_life(row, &sound);
+    }
+    Ok(())
+}
+
+fn life<'a>(row: &TupleValues<'a>) -> Option<Life<'a>> {
+    Some(Life {
+        status: Status::parse(row.get::<Text>(Column::Status)?.bytes())?,
+        attempt_count: row.get(Column::AttemptCount)?,
+        forgiven_attempts: row.get(Column::ForgivenAttempts)?,
+        available_at: row.get(Column::AvailableAt)?,
+        locked_at: row.get(Column::LockedAt),
+        locked_by: row.get::<Text<'a>>(Column::LockedBy).map(|worker| worker.bytes()),
+        completed_at: row.get(Column::CompletedAt),
+        dead_at: row.get(Column::DeadAt),
+    })
+}
+
+/// Stores what `soundness::settle` may have changed.
+fn store_life(row: &mut TupleValues, life: &Life) {
+    row.set(Column::AttemptCount, life.attempt_count.into_datum());
+    row.set(Column::ForgivenAttempts, life.forgiven_attempts.into_datum());
+    row.set(Column::AvailableAt, Some(moment(life.available_at)));
+    row.set(Column::LockedAt, life.locked_at.map(moment));
+    if life.locked_by.is_none() {
+        row.set(Column::LockedBy, None);
+    }
+    row.set(Column::CompletedAt, life.completed_at.map(moment));
+    row.set(Column::DeadAt, life.dead_at.map(moment));
+}

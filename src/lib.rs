@@ -1,0 +1,39 @@
+//! outbox_ext: a transactional outbox for PostgreSQL.
+//!
+//! A business transaction writes its rows and its events in one commit; workers claim events in batches,
+//! hand them on, and settle each one. The surface is SQL: see README.md, and docs/design.md for why it is
+//! built the way it is.
+
+mod argument;
+mod backoff;
+mod claim;
+mod clock;
+mod datum;
+mod encoding;
+mod enqueue;
+mod error;
+mod event_id;
+mod guard;
+mod instant;
+mod lease;
+mod payload_hash;
+mod plans;
+mod result_set;
+mod row;
+mod schema;
+mod settings;
+mod settle;
+mod soundness;
+mod status;
+
+#[cfg(any(test, feature = "pg_test"))]
+#[path = "../pg_test/mod.rs"]
+pub mod pg_test;
+
+pgrx::pg_module_magic!(name, version);
+
+/// Called by PostgreSQL when it loads the library.
+#[pgrx::pg_guard]
+extern "C-unwind" fn _PG_init() {
+    settings::register();
+}

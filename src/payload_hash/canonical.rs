@@ -1,0 +1,138 @@
+//! Writes a stored jsonb as canonical JSON text, whatever its depth, without recursion.
+
+use super::number;
+use super::stored::{Children, Container, Damaged, Value};
+use std::borrow::Cow;
+
+/// Where the text goes, a piece at a time: a digest, or a buffer in tests.
+pub trait Sink {
+    fn put(&mut self, text: &[u8]);
+}
+
+/// Turns a string of the database's encoding into UTF-8.
+pub type ToUtf8 = fn(&[u8]) -> Cow<'_, [u8]>;
+
+/// Writes the canonical text of the payload whose container starts at `stored`.
+pub fn write(stored: &[u8], to_utf8: ToUtf8, sink: &mut impl Sink) -> Result<(), Damaged> {
+    let mut writer = Writer { to_utf8, sink, open: Vec::new(), number: Vec::new() };
+    writer.value(Container::new(stored)?.root()?)?;
+    while let Some(container) = writer.open.last_mut() {
+        match container.next(writer.sink) {
+            Some(Next::Element(value)) => writer.value(value?)?,
+            Some(Next::Member(key, value)) => writer.member(&key, value)?,
+            None => {
+                writer.open.pop();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A container that has been begun and not ended.
+struct Open<'a> {
+    rest: Rest<'a>,
+    first: bool,
+}
+
+enum Rest<'a> {
+    Elements(Children<'a>),
+    /// Keys in UTF-8, in ascending byte order.
+    Members(std::vec::IntoIter<(Cow<'a, [u8]>, Value<'a>)>),
+}
+
+enum Next<'a> {
+    Element(Result<Value<'a>, Damaged>),
+    Member(Cow<'a, [u8]>, Value<'a>),
+}
+
+impl<'a> Open<'a> {
+    /// Takes the next child and writes the comma before it, or the bracket that ends the container.
+    fn next(&mut self, sink: &mut impl Sink) -> Option<Next<'a>> {
+        let (next, end) = match &mut self.rest {
+            Rest::Elements(rest) => (rest.next().map(Next::Element), b"]"),
+            Rest::Members(rest) => (rest.next().map(|(key, value)| Next::Member(key, value)), b"}"),
+        };
+        match next {
+            None => sink.put(end),
+            Some(_) if !self.first => sink.put(b","),
+            Some(_) => self.first = false,
+        }
+        next
+    }
+}
+
+struct Writer<'a, 's, S> {
+    to_utf8: ToUtf8,
+    sink: &'s mut S,
+    open: Vec<Open<'a>>,
+    /// Kept from number to number, so that a number does not cost an allocation.
+    number: Vec<u8>,
+}
+
+impl<'a, S: Sink> Writer<'a, '_, S> {
+    fn value(&mut self, value: Value<'a>) -> Result<(), Damaged> {
+        match value {
+            Value::Null => self.sink.put(b"null"),
+            Value::Bool(true) => self.sink.put(b"true"),
+            Value::Bool(false) => self.sink.put(b"false"),
+            Value::String(text) => string(&(self.to_utf8)(text), self.sink),
+            Value::Number(stored) => {
+                self.number.clear();
+                number::write(stored, &mut self.number)?;
+                self.sink.put(&self.number);
+            }
+            Value::Container(container) => self.begin(container)?,
+        }
+        Ok(())
+    }
+
+    fn member(&mut self, key: &[u8], value: Value<'a>) -> Result<(), Damaged> {
+        string(key, self.sink);
+        self.sink.put(b":");
+        self.value(value)
+    }
+
+    fn begin(&mut self, container: Container<'a>) -> Result<(), Damaged> {
+        let rest = if container.is_object() {
+            self.sink.put(b"{");
+            let members = container.members()?.into_iter();
+            let mut members: Vec<_> = members.map(|(key, value)| ((self.to_utf8)(key), value)).collect();
+            members.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+            Rest::Members(members.into_iter())
+        } else {
+            self.sink.put(b"[");
+            Rest::Elements(container.elements()?)
+        };
+        self.open.push(Open { rest, first: true });
+        Ok(())
+    }
+}
+
+/// Writes a JSON string, escaped as serde_json escapes: only what JSON demands, hex digits in lower case.
+fn string(text: &[u8], sink: &mut impl Sink) {
+    sink.put(b"\"");
+    let mut plain = 0;
+    for (at, &byte) in text.iter().enumerate() {
+        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+            continue;
+        }
+        sink.put(&text[plain..at]);
+        plain = at + 1;
+        escape(byte, sink);
+    }
+    sink.put(&text[plain..]);
+    sink.put(b"\"");
+}
+
+fn escape(byte: u8, sink: &mut impl Sink) {
+    match byte {
+        b'"' => sink.put(b"\\\""),
+        b'\\' => sink.put(b"\\\\"),
+        0x08 => sink.put(b"\\b"),
+        b'\t' => sink.put(b"\\t"),
+        b'\n' => sink.put(b"\\n"),
+        0x0C => sink.put(b"\\f"),
+        b'\r' => sink.put(b"\\r"),
+        _ => sink.put(format!("\\u{byte:04x}").as_bytes()),
+    }
+}

@@ -1,0 +1,180 @@
+//! A row of `outbox_event` in the hands of its trigger.
+
+use crate::plans::Value;
+use pgrx::callconv::{BoxRet, FcInfo};
+use pgrx::datum::Datum;
+use pgrx::pgrx_sql_entity_graph::metadata::{
+    ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
+};
+use pgrx::{FromDatum, pg_sys};
+use std::marker::PhantomData;
+
+/// The columns that the trigger looks at, by their number in sql/table.sql. Columns are only ever added at
+/// the end, so that a number holds for every release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Column {
+    TenantId = 2,
+    Payload = 7,
+    Headers = 8,
+    PayloadHash = 9,
+    Status = 10,
+    AttemptCount = 11,
+    ForgivenAttempts = 12,
+    AvailableAt = 13,
+    LockedAt = 14,
+    LockedBy = 15,
+    CompletedAt = 17,
+    DeadAt = 18,
+    CreatedAt = 19,
+    UpdatedAt = 20,
+}
+
+/// A call by a BEFORE ROW trigger for INSERT or UPDATE.
+pub struct TriggerCall<'a> {
+    data: &'a pg_sys::TriggerData,
+}
+
+impl<'a> TriggerCall<'a> {
+    /// None when the function was called in any other way.
+    pub fn of(call: pg_sys::FunctionCallInfo) -> Option<Self> {
+        // SAFETY: PostgreSQL calls a function with its fcinfo; a context that is TriggerData says so in its
+        // tag, and lives as long as the call.
+        let data = unsafe {
+            let context = (*call).context;
+            if context.is_null() || (*context).type_ != pg_sys::NodeTag::T_TriggerData {
+                return None;
+            }
+            &*context.cast::<pg_sys::TriggerData>()
+        };
+        let timing = pg_sys::TRIGGER_EVENT_ROW | pg_sys::TRIGGER_EVENT_TIMINGMASK;
+        let before_row = pg_sys::TRIGGER_EVENT_ROW | pg_sys::TRIGGER_EVENT_BEFORE;
+        let writes = matches!(
+            data.tg_event & pg_sys::TRIGGER_EVENT_OPMASK,
+            pg_sys::TRIGGER_EVENT_INSERT | pg_sys::TRIGGER_EVENT_UPDATE
+        );
+        (writes && data.tg_event & timing == before_row).then_some(Self { data })
+    }
+
+    /// The row that is about to be stored.
+    pub fn new_row(&self) -> TupleValues<'a> {
+        self.values(self.new_tuple())
+    }
+
+    /// The row before an UPDATE.
+    pub fn old_row(&self) -> Option<TupleValues<'a>> {
+        self.is_update().then(|| self.values(self.data.tg_trigtuple))
+    }
+
+    /// The tuple to store: the new one, with what was set in the row.
+    pub fn store(&self, mut row: TupleValues) -> Tuple {
+        let tuple = self.new_tuple();
+        if row.set.is_empty() {
+            return Tuple(tuple);
+        }
+        let (mut values, mut nulls): (Vec<_>, Vec<_>) =
+            row.set.iter().map(|&column| row.at(column)).map(|(value, null)| (value, null)).unzip();
+        // SAFETY: as many columns as values; the result is a copy in the call's memory context.
+        Tuple(unsafe {
+            pg_sys::heap_modify_tuple_by_cols(
+                tuple,
+                self.shape(),
+                row.set.len() as i32,
+                row.set.as_mut_ptr().cast(),
+                values.as_mut_ptr(),
+                nulls.as_mut_ptr(),
+            )
+        })
+    }
+
+    fn is_update(&self) -> bool {
+        self.data.tg_event & pg_sys::TRIGGER_EVENT_OPMASK == pg_sys::TRIGGER_EVENT_UPDATE
+    }
+
+    fn new_tuple(&self) -> pg_sys::HeapTuple {
+        if self.is_update() { self.data.tg_newtuple } else { self.data.tg_trigtuple }
+    }
+
+    fn shape(&self) -> pg_sys::TupleDesc {
+        // SAFETY: the relation is open for as long as the trigger runs.
+        unsafe { (*self.data.tg_relation).rd_att }
+    }
+
+    fn values(&self, tuple: pg_sys::HeapTuple) -> TupleValues<'a> {
+        // SAFETY: the shape is the tuple's own, and both vectors have room for all its columns.
+        unsafe {
+            let columns = (*self.shape()).natts as usize;
+            let mut values = vec![pg_sys::Datum::null(); columns];
+            let mut nulls = vec![true; columns];
+            pg_sys::heap_deform_tuple(tuple, self.shape(), values.as_mut_ptr(), nulls.as_mut_ptr());
+            TupleValues { values, nulls, set: Vec::new(), call: PhantomData }
+        }
+    }
+}
+
+/// The values of a row, and which of them were set anew.
+pub struct TupleValues<'a> {
+    values: Vec<pg_sys::Datum>,
+    nulls: Vec<bool>,
+    set: Vec<Column>,
+    call: PhantomData<&'a ()>,
+}
+
+impl TupleValues<'_> {
+    /// The column's value as a Rust type that reads the column's SQL type.
+    pub fn get<T: FromDatum>(&self, column: Column) -> Option<T> {
+        let (value, null) = self.at(column);
+        // SAFETY: callers name the column with its type in sql/table.sql.
+        unsafe { T::from_datum(value, null) }
+    }
+
+    /// Sets the column's value; one that lives as long as the call.
+    pub fn set(&mut self, column: Column, value: Value) {
+        let index = column as usize - 1;
+        self.values[index] = value.unwrap_or(pg_sys::Datum::null());
+        self.nulls[index] = value.is_none();
+        self.set.push(column);
+    }
+
+    /// Whether a column of variable length has the same bytes in both rows; TOASTed values are compared by
+    /// their pointers.
+    pub fn same(&self, other: &Self, column: Column) -> bool {
+        match (self.at(column), other.at(column)) {
+            ((_, true), (_, true)) => true,
+            ((a, false), (b, false)) => stored_bytes(a) == stored_bytes(b),
+            _ => false,
+        }
+    }
+
+    fn at(&self, column: Column) -> (pg_sys::Datum, bool) {
+        let index = column as usize - 1;
+        (self.values[index], self.nulls[index])
+    }
+}
+
+fn stored_bytes<'a>(datum: pg_sys::Datum) -> &'a [u8] {
+    let varlena: *mut pg_sys::varlena = datum.cast_mut_ptr();
+    // SAFETY: a varlena that lives as long as the row, and whose header says how many bytes it has.
+    unsafe { std::slice::from_raw_parts(varlena.cast(), pgrx::varsize_any(varlena)) }
+}
+
+/// A tuple as a trigger returns it.
+pub struct Tuple(pg_sys::HeapTuple);
+
+// SAFETY: a trigger function returns a pointer to the tuple.
+unsafe impl BoxRet for Tuple {
+    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
+        // SAFETY: the tuple is in the call's memory context, and PostgreSQL takes it from there.
+        unsafe { fcinfo.return_raw_datum(pg_sys::Datum::from(self.0)) }
+    }
+}
+
+// SAFETY: `box_into` returns what a function that RETURNS trigger returns.
+unsafe impl SqlTranslatable for Tuple {
+    const TYPE_IDENT: &'static str = "outbox_ext::row::Tuple";
+    const TYPE_ORIGIN: TypeOrigin = TypeOrigin::External;
+    const ARGUMENT_SQL: Result<SqlMappingRef, ArgumentError> =
+        Err(ArgumentError::NotValidAsArgument("trigger"));
+    const RETURN_SQL: Result<ReturnsRef, ReturnsError> =
+        Ok(ReturnsRef::One(SqlMappingRef::literal("trigger")));
+}

@@ -1,0 +1,26 @@
+//! The order in which the SQL files of sql/ and the functions come in the installation script.
+
+use pgrx::extension_sql_file;
+
+extension_sql_file!("../sql/types.sql", name = "types", bootstrap);
+extension_sql_file!(
+    "../sql/table.sql",
+    name = "table",
+    requires = [
+        event_id::outbox_event_id,
+        payload_hash::outbox_payload_hash,
+        guard::outbox_event_guard
+    ]
+);
+extension_sql_file!(
+    "../sql/comments.sql",
+    name = "comments",
+    requires = [
+        "table",
+        enqueue::outbox_enqueue,
+        claim::outbox_claim_batch,
+        settle::outbox_complete,
+        settle::outbox_fail
+    ]
+);
+extension_sql_file!("../sql/privileges.sql", name = "privileges", finalize);

@@ -6,11 +6,7 @@ extension_sql_file!("../sql/types.sql", name = "types", bootstrap);
 extension_sql_file!(
     "../sql/table.sql",
     name = "table",
-    requires = [
-        event_id::outbox_event_id,
-        payload_hash::outbox_payload_hash,
-        guard::outbox_event_guard
-    ]
+    requires = [event_id::outbox_event_id, payload_hash::outbox_payload_hash, guard::outbox_event_guard]
 );
 extension_sql_file!(
     "../sql/comments.sql",

@@ -136,3 +136,34 @@ fn escape(byte: u8, sink: &mut impl Sink) {
         _ => sink.put(format!("\\u{byte:04x}").as_bytes()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Sink for Vec<u8> {
+        fn put(&mut self, text: &[u8]) {
+            self.extend_from_slice(text);
+        }
+    }
+
+    #[test]
+    fn strings_are_escaped_as_serde_json_escapes_them() {
+        let every_ascii: String = (0..=0x7F_u8).map(char::from).collect();
+        for text in ["", "plain", "\\x41", "é 漢字 🙂 \u{80} \u{2028} \u{feff}", "\"\\\"", &every_ascii]
+        {
+            let mut written = Vec::new();
+            string(text.as_bytes(), &mut written);
+            assert_eq!(written, serde_json::to_vec(text).unwrap());
+        }
+    }
+
+    #[test]
+    fn damaged_bytes_are_refused() {
+        let scalar_without_child = 0x5000_0001_u32.to_ne_bytes();
+        let endless_object = 0x2FFF_FFFF_u32.to_ne_bytes();
+        for stored in [&[][..], &[0, 0], &scalar_without_child, &endless_object] {
+            assert_eq!(write(stored, |text| Cow::Borrowed(text), &mut Vec::new()), Err(Damaged));
+        }
+    }
+}

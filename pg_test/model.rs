@@ -1,0 +1,222 @@
+//! The reference model: the semantics of the service that this extension carries over, as a small state
+//! machine without a database. Where it departs from that service on purpose, docs/design.md lists it.
+
+use pgrx::Uuid;
+
+/// Microseconds since 2000-01-01 UTC.
+pub type Moment = i64;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Pending,
+    Processing,
+    Completed,
+    Dead,
+}
+
+/// What a producer passes. Payloads are compared as jsonb; the model knows them by number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEvent {
+    pub tenant: Option<u8>,
+    pub event_type: u8,
+    pub aggregate: u8,
+    pub key: Option<u8>,
+    pub payload: u8,
+    pub available_at: Option<Moment>,
+}
+
+/// Every column that an event's life changes, and those that the model needs to decide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub id: Uuid,
+    pub new: NewEvent,
+    pub status: Status,
+    pub attempt_count: i32,
+    pub forgiven_attempts: i32,
+    pub available_at: Moment,
+    pub locked_at: Option<Moment>,
+    pub locked_by: Option<String>,
+    pub last_error_code: Option<String>,
+    pub completed_at: Option<Moment>,
+    pub dead_at: Option<Moment>,
+    pub created_at: Moment,
+    pub updated_at: Moment,
+}
+
+/// SQLSTATEs of the refusals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    KeyConflict,
+    NoSuchEvent,
+    LeaseLost,
+}
+
+impl Refusal {
+    pub fn sqlstate(self) -> &'static str {
+        match self {
+            Self::KeyConflict => "23505",
+            Self::NoSuchEvent => "P0002",
+            Self::LeaseLost => "55000",
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// In the order of their ids, which is the order in which they were enqueued.
+    pub events: Vec<Event>,
+}
+
+pub struct Claim {
+    pub worker: String,
+    pub batch_size: usize,
+    pub lock_timeout: Moment,
+    pub max_attempts: i32,
+}
+
+pub struct Settlement {
+    pub event: Uuid,
+    pub worker: String,
+    pub attempt: Option<i32>,
+}
+
+pub struct Failure {
+    pub error_code: String,
+    pub max_attempts: i32,
+    pub next_attempt: Option<Moment>,
+    /// Ceilings of the backoff.
+    pub backoff_base: Moment,
+    pub backoff_max: Moment,
+}
+
+/// Where a failed event has gone.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Failed {
+    Dead,
+    /// Due again between these moments: both the same, unless the backoff was drawn.
+    Pending { from: Moment, to: Moment },
+}
+
+impl Outbox {
+    /// The id that enqueueing answers with; `id` is the new event's, if there is to be one.
+    pub fn enqueue(&mut self, now: Moment, id: Uuid, new: NewEvent) -> Result<Uuid, Refusal> {
+        if let Some(holder) = self.holder(&new) {
+            let same = holder.new.payload == new.payload && holder.new.aggregate == new.aggregate;
+            return if same { Ok(holder.id) } else { Err(Refusal::KeyConflict) };
+        }
+        self.events.push(Event {
+            id,
+            status: Status::Pending,
+            attempt_count: 0,
+            forgiven_attempts: 0,
+            available_at: new.available_at.unwrap_or(now),
+            locked_at: None,
+            locked_by: None,
+            last_error_code: None,
+            completed_at: None,
+            dead_at: None,
+            created_at: now,
+            updated_at: now,
+            new: NewEvent { available_at: None, ..new },
+        });
+        Ok(id)
+    }
+
+    fn holder(&self, new: &NewEvent) -> Option<&Event> {
+        let key = (new.tenant, new.event_type, new.key?);
+        self.events.iter().find(|event| {
+            event.new.key.is_some_and(|other| key == (event.new.tenant, event.new.event_type, other))
+        })
+    }
+
+    /// The ids handed out, in order.
+    pub fn claim(&mut self, now: Moment, claim: &Claim) -> Vec<Uuid> {
+        let mut taken = Vec::new();
+        for at in self.claimable(now, claim) {
+            if taken.len() == claim.batch_size {
+                break;
+            }
+            let event = &mut self.events[at];
+            event.updated_at = now;
+            let expired = event.status == Status::Processing;
+            if expired && event.attempt_count - event.forgiven_attempts >= claim.max_attempts {
+                event.end_lease(Status::Dead);
+                event.dead_at = Some(now);
+                event.last_error_code = Some("lease_expired".into());
+                continue;
+            }
+            if expired {
+                event.available_at = now;
+            }
+            event.status = Status::Processing;
+            event.attempt_count += 1;
+            event.locked_at = Some(now);
+            event.locked_by = Some(claim.worker.clone());
+            taken.push(event.id);
+        }
+        taken
+    }
+
+    fn claimable(&self, now: Moment, claim: &Claim) -> Vec<usize> {
+        let expired = |event: &Event| event.locked_at.is_some_and(|since| since < now - claim.lock_timeout);
+        let mut claimable: Vec<usize> = (0..self.events.len())
+            .filter(|&at| {
+                let event = &self.events[at];
+                event.available_at <= now
+                    && (event.status == Status::Pending || event.status == Status::Processing && expired(event))
+            })
+            .collect();
+        claimable.sort_by_key(|&at| {
+            let event = &self.events[at];
+            (event.available_at, event.created_at, *event.id.as_bytes())
+        });
+        claimable
+    }
+
+    pub fn complete(&mut self, now: Moment, settlement: &Settlement) -> Result<(), Refusal> {
+        let event = self.leased(settlement)?;
+        event.end_lease(Status::Completed);
+        event.completed_at = Some(now);
+        event.last_error_code = None;
+        event.updated_at = now;
+        Ok(())
+    }
+
+    /// A pending event's `available_at` is left to be drawn: see [`Failed::Pending`].
+    pub fn fail(&mut self, now: Moment, settlement: &Settlement, failure: &Failure) -> Result<Failed, Refusal> {
+        let event = self.leased(settlement)?;
+        let attempts = event.attempt_count - event.forgiven_attempts;
+        event.last_error_code = Some(failure.error_code.clone());
+        event.updated_at = now;
+        if attempts >= failure.max_attempts {
+            event.end_lease(Status::Dead);
+            event.dead_at = Some(now);
+            return Ok(Failed::Dead);
+        }
+        event.end_lease(Status::Pending);
+        Ok(match failure.next_attempt {
+            Some(at) => Failed::Pending { from: at, to: at },
+            None => {
+                let doubled = failure.backoff_base << (attempts - 1).clamp(0, 30);
+                Failed::Pending { from: now, to: now + doubled.min(failure.backoff_max) }
+            }
+        })
+    }
+
+    fn leased(&mut self, settlement: &Settlement) -> Result<&mut Event, Refusal> {
+        let event =
+            self.events.iter_mut().find(|event| event.id == settlement.event).ok_or(Refusal::NoSuchEvent)?;
+        let held = event.status == Status::Processing
+            && event.locked_by.as_ref() == Some(&settlement.worker)
+            && settlement.attempt.is_none_or(|attempt| attempt == event.attempt_count);
+        if held { Ok(event) } else { Err(Refusal::LeaseLost) }
+    }
+}
+
+impl Event {
+    fn end_lease(&mut self, status: Status) {
+        self.status = status;
+        self.locked_at = None;
+        self.locked_by = None;
+    }
+}

@@ -1,0 +1,359 @@
+//! Random sequences of operations and clock jumps, on the extension and on the model: after every step,
+//! every visible column agrees.
+
+use super::model::{Claim, Event, Failed, Failure, Moment, NewEvent, Outbox, Refusal, Settlement, Status};
+use crate::clock::test_clock;
+use crate::instant::Instant;
+use pgrx::prelude::*;
+use pgrx::{Spi, Uuid};
+use proptest::prelude::*;
+
+const SECOND: Moment = 1_000_000;
+const START: Moment = 800_000_000 * SECOND;
+const MAX_ATTEMPTS: i32 = 3;
+const BACKOFF_BASE: Moment = 2 * SECOND;
+const BACKOFF_MAX: Moment = 5 * SECOND;
+
+/// The payloads: each with two spellings that are equal as jsonb.
+const PAYLOADS: [[&str; 2]; 3] =
+    [[r#"{"a": 1, "bb": [1.50]}"#, r#"{"bb":[1.5],"a":1.0}"#], ["1e2", "100.00"], ["null", " null "]];
+
+#[derive(Debug, Clone)]
+enum Step {
+    Enqueue { new: NewEvent, spelling: usize, due_in: Option<Moment> },
+    Claim { worker: u8, batch_size: usize, lock_timeout: Moment, max_attempts: Option<i32> },
+    Complete { at: usize, worker: u8, attempt: Attempt },
+    Fail { at: usize, worker: u8, attempt: Attempt, max_attempts: Option<i32>, due_in: Option<Moment> },
+    Jump { by: Moment },
+}
+
+/// Which attempt a worker says that it holds.
+#[derive(Debug, Clone, Copy)]
+enum Attempt {
+    Unsaid,
+    Current,
+    Earlier,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let attempt = || prop_oneof![Just(Attempt::Unsaid), Just(Attempt::Current), Just(Attempt::Earlier)];
+    let due_in = || proptest::option::of((-5 * SECOND)..30 * SECOND);
+    let limit = || proptest::option::of(0..4);
+    let new = (
+        proptest::option::of(0..2_u8),
+        0..2_u8,
+        0..2_u8,
+        proptest::option::weighted(0.6, 0..3_u8),
+        0..PAYLOADS.len() as u8,
+    )
+        .prop_map(|(tenant, event_type, aggregate, key, payload)| NewEvent {
+            tenant,
+            event_type,
+            aggregate,
+            key,
+            payload,
+            available_at: None,
+        });
+    let step = prop_oneof![
+        4 => (new, 0..2_usize, due_in())
+            .prop_map(|(new, spelling, due_in)| Step::Enqueue { new, spelling, due_in }),
+        4 => (0..2_u8, 1..5_usize, 1..20_i64, limit()).prop_map(
+            |(worker, batch_size, seconds, max_attempts)| Step::Claim {
+                worker,
+                batch_size,
+                lock_timeout: seconds * SECOND,
+                max_attempts
+            }
+        ),
+        2 => (0..40_usize, 0..2_u8, attempt())
+            .prop_map(|(at, worker, attempt)| Step::Complete { at, worker, attempt }),
+        3 => (0..40_usize, 0..2_u8, attempt(), limit(), due_in()).prop_map(
+            |(at, worker, attempt, max_attempts, due_in)| Step::Fail {
+                at,
+                worker,
+                attempt,
+                max_attempts,
+                due_in
+            }
+        ),
+        2 => (-10 * SECOND..25 * SECOND).prop_map(|by| Step::Jump { by }),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+/// Both sides, and the clock they share.
+struct Pair {
+    model: Outbox,
+    now: Moment,
+}
+
+impl Pair {
+    fn new() -> Self {
+        run("DELETE FROM outbox_event");
+        let pair = Self { model: Outbox::default(), now: START };
+        pair.set_clock();
+        pair
+    }
+
+    fn set_clock(&self) {
+        test_clock::freeze(Some(Instant::from_micros(self.now)));
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::Jump { by } => {
+                self.now += by;
+                self.set_clock();
+            }
+            Step::Enqueue { new, spelling, due_in } => self.enqueue(new, spelling, due_in)?,
+            Step::Claim { worker, batch_size, lock_timeout, max_attempts } => {
+                self.claim(worker, batch_size, lock_timeout, max_attempts)?
+            }
+            Step::Complete { at, worker, attempt } => {
+                let settlement = self.settlement(at, worker, attempt);
+                let sql = format!("outbox_complete({})", arguments(&settlement, ""));
+                prop_assert_eq!(attempted(&sql).map(drop), refused(self.model.complete(self.now, &settlement)));
+            }
+            Step::Fail { at, worker, attempt, max_attempts, due_in } => {
+                let settlement = self.settlement(at, worker, attempt);
+                self.fail(&settlement, max_attempts, due_in.map(|due_in| self.now + due_in))?;
+            }
+        }
+        prop_assert_eq!(stored(), self.model.events.clone());
+        Ok(())
+    }
+
+    fn enqueue(
+        &mut self,
+        mut new: NewEvent,
+        spelling: usize,
+        due_in: Option<Moment>,
+    ) -> Result<(), TestCaseError> {
+        new.available_at = due_in.map(|due_in| self.now + due_in);
+        let found = attempted(&format!(
+            "outbox_enqueue({tenant}, 'order', {aggregate}, 'type{event_type}', {key}, '{payload}', {due})",
+            tenant = new.tenant.map_or("NULL".into(), |tenant| quoted_uuid("aaaa", tenant)),
+            aggregate = quoted_uuid("bbbb", new.aggregate),
+            event_type = new.event_type,
+            key = new.key.map_or("NULL".into(), |key| format!("'key{key}'")),
+            payload = PAYLOADS[usize::from(new.payload)][spelling],
+            due = new.available_at.map_or("NULL".into(), timestamp),
+        ));
+        // The id is the extension's to choose, but must be a new one where the model adds an event.
+        let id = found.as_ref().map_or(Uuid::from_bytes([0; 16]), |id| uuid(id));
+        prop_assert_eq!(
+            found.as_ref().map(|id| uuid(id)).map_err(Clone::clone),
+            refused(self.model.enqueue(self.now, id, new))
+        );
+        Ok(())
+    }
+
+    fn claim(
+        &mut self,
+        worker: u8,
+        batch_size: usize,
+        lock_timeout: Moment,
+        max_attempts: Option<i32>,
+    ) -> Result<(), TestCaseError> {
+        let claim = Claim {
+            worker: name(worker),
+            batch_size,
+            lock_timeout,
+            max_attempts: max_attempts.unwrap_or(MAX_ATTEMPTS),
+        };
+        let expected = self.model.claim(self.now, &claim);
+        let handed_out = ids(&format!(
+            "SELECT id FROM outbox_claim_batch('{}', {batch_size}, '{lock_timeout} microseconds', {})",
+            claim.worker,
+            number(max_attempts)
+        ));
+        prop_assert_eq!(handed_out, expected);
+        Ok(())
+    }
+
+    fn fail(
+        &mut self,
+        settlement: &Settlement,
+        max_attempts: Option<i32>,
+        next_attempt: Option<Moment>,
+    ) -> Result<(), TestCaseError> {
+        let failure = Failure {
+            error_code: format!("http_{}", self.now % 100),
+            max_attempts: max_attempts.unwrap_or(MAX_ATTEMPTS),
+            next_attempt,
+            backoff_base: BACKOFF_BASE,
+            backoff_max: BACKOFF_MAX,
+        };
+        let middle = format!(
+            ", '{}', {}, {}",
+            failure.error_code,
+            number(max_attempts),
+            next_attempt.map_or("NULL".into(), timestamp)
+        );
+        let found = attempted(&format!("outbox_fail({})", arguments(settlement, &middle)));
+        match self.model.fail(self.now, settlement, &failure) {
+            Err(refusal) => prop_assert_eq!(found, Err(refusal.sqlstate().to_owned())),
+            Ok(Failed::Dead) => prop_assert_eq!(found.as_deref(), Ok("dead")),
+            Ok(Failed::Pending { from, to }) => {
+                prop_assert_eq!(found.as_deref(), Ok("pending"));
+                let drawn = stored().into_iter().find(|event| event.id == settlement.event);
+                let drawn = drawn.map(|event| event.available_at).unwrap_or_default();
+                prop_assert!((from..=to).contains(&drawn), "{} is not in {}..={}", drawn, from, to);
+                let known = self.model.events.iter_mut().find(|event| event.id == settlement.event);
+                known.into_iter().for_each(|event| event.available_at = drawn);
+            }
+        }
+        Ok(())
+    }
+
+    /// A settlement of the event at a place in the queue, or of one that does not exist.
+    fn settlement(&self, at: usize, worker: u8, attempt: Attempt) -> Settlement {
+        let event = self.model.events.get(at);
+        let current = event.map_or(1, |event| event.attempt_count);
+        Settlement {
+            event: event.map_or(Uuid::from_bytes([7; 16]), |event| event.id),
+            worker: name(worker),
+            attempt: match attempt {
+                Attempt::Unsaid => None,
+                Attempt::Current => Some(current),
+                Attempt::Earlier => Some(current - 1),
+            },
+        }
+    }
+}
+
+fn refused<T>(outcome: Result<T, Refusal>) -> Result<T, String> {
+    outcome.map_err(|refusal| refusal.sqlstate().to_owned())
+}
+
+fn arguments(settlement: &Settlement, middle: &str) -> String {
+    let Settlement { event, worker, attempt } = settlement;
+    format!("'{event}', '{worker}'{middle}, attempt => {}", number(*attempt))
+}
+
+fn name(worker: u8) -> String {
+    format!("worker{worker}")
+}
+
+fn number(value: Option<i32>) -> String {
+    value.map_or("NULL".into(), |value| value.to_string())
+}
+
+fn quoted_uuid(prefix: &str, last: u8) -> String {
+    format!("'{prefix}0000-0000-0000-0000-00000000000{last}'")
+}
+
+fn uuid(text: &str) -> Uuid {
+    let bytes = hex::decode(text.replace('-', "")).unwrap();
+    Uuid::from_slice(&bytes).unwrap()
+}
+
+fn timestamp(moment: Moment) -> String {
+    format!("'2000-01-01 00:00:00+00'::timestamptz + '{moment} microseconds'::interval")
+}
+
+fn run(sql: &str) {
+    Spi::run(sql).unwrap();
+}
+
+/// Calls a function in a subtransaction: its result as text, or the SQLSTATE of its refusal.
+fn attempted(call: &str) -> Result<String, String> {
+    let outcome = Spi::get_one_with_args::<String>("SELECT attempted($1)", &[call.into()]).unwrap().unwrap();
+    match outcome.split_at(1) {
+        ("+", result) => Ok(result.to_owned()),
+        (_, sqlstate) => Err(sqlstate.to_owned()),
+    }
+}
+
+fn ids(sql: &str) -> Vec<Uuid> {
+    Spi::connect_mut(|client| {
+        let rows = client.update(sql, None, &[]).unwrap();
+        rows.map(|row| row.get::<Uuid>(1).unwrap().unwrap()).collect()
+    })
+}
+
+/// The table, as the model sees it.
+fn stored() -> Vec<Event> {
+    const MOMENT: &str = "(extract(epoch FROM $ - '2000-01-01 00:00:00+00'::timestamptz) * 1000000)::bigint";
+    let moment = |column: &str| MOMENT.replace('$', column);
+    let columns = ["available_at", "locked_at", "completed_at", "dead_at", "created_at", "updated_at"].map(moment);
+    let sql = format!(
+        "SELECT id, right(tenant_id::text, 1), right(event_type, 1), right(aggregate_id::text, 1),
+                right(deduplication_key, 1), payload::text, status::text, attempt_count, forgiven_attempts,
+                locked_by, last_error_code, {}
+         FROM outbox_event
+         WHERE payload_hash = outbox_payload_hash(payload) ORDER BY id",
+        columns.join(", ")
+    );
+    Spi::connect(|client| {
+        let rows = client.select(&sql, None, &[]).unwrap();
+        rows.map(|row| event(&row)).collect()
+    })
+}
+
+fn event(row: &pgrx::spi::SpiHeapTupleData) -> Event {
+    let text = |column: usize| row.get::<String>(column).unwrap();
+    let digit = |column: usize| text(column).map(|text| text.parse::<u8>().unwrap());
+    let count = |column: usize| row.get::<i32>(column).unwrap().unwrap();
+    let moment = |column: usize| row.get::<i64>(column).unwrap();
+    let payload = text(6).unwrap();
+    let spells = |spelling: &&[&str; 2]| {
+        Spi::get_one::<bool>(&format!("SELECT '{payload}'::jsonb = '{}'::jsonb", spelling[0])).unwrap().unwrap()
+    };
+    Event {
+        id: row.get::<Uuid>(1).unwrap().unwrap(),
+        new: NewEvent {
+            tenant: digit(2),
+            event_type: digit(3).unwrap(),
+            aggregate: digit(4).unwrap(),
+            key: digit(5),
+            payload: PAYLOADS.iter().position(|p| spells(&p)).unwrap() as u8,
+            available_at: None,
+        },
+        status: match text(7).unwrap().as_str() {
+            "pending" => Status::Pending,
+            "processing" => Status::Processing,
+            "completed" => Status::Completed,
+            "dead" => Status::Dead,
+            other => panic!("unknown status {other}"),
+        },
+        attempt_count: count(8),
+        forgiven_attempts: count(9),
+        locked_by: text(10),
+        last_error_code: text(11),
+        available_at: moment(12).unwrap(),
+        locked_at: moment(13),
+        completed_at: moment(14),
+        dead_at: moment(15),
+        created_at: moment(16).unwrap(),
+        updated_at: moment(17).unwrap(),
+    }
+}
+
+#[pg_schema]
+mod tests {
+    use super::*;
+    use proptest::test_runner::{Config, TestRunner};
+
+    #[pg_test]
+    fn the_extension_and_the_model_agree_after_every_step() {
+        run("CREATE FUNCTION attempted(call text) RETURNS text LANGUAGE plpgsql AS $$
+             DECLARE result text;
+             BEGIN
+                 EXECUTE 'SELECT ' || call INTO result;
+                 RETURN '+' || coalesce(result, '');
+             EXCEPTION WHEN OTHERS THEN
+                 RETURN '-' || SQLSTATE;
+             END $$");
+        run(&format!("SET LOCAL outbox.max_attempts = {MAX_ATTEMPTS}"));
+        run(&format!("SET LOCAL outbox.backoff_base = '{}s'", BACKOFF_BASE / SECOND));
+        run(&format!("SET LOCAL outbox.backoff_max = '{}s'", BACKOFF_MAX / SECOND));
+        let mut runner = TestRunner::new(Config { cases: 100, failure_persistence: None, ..Config::default() });
+        let outcome = runner.run(&steps(), |steps| {
+            let mut pair = Pair::new();
+            steps.into_iter().try_for_each(|step| pair.step(step))
+        });
+        test_clock::freeze(None);
+        outcome.unwrap();
+    }
+}

@@ -1,6 +1,17 @@
 //! Tests that run inside one backend, in one transaction that is rolled back; by topic.
 
-mod smoke;
+mod backoff;
+mod claim;
+mod dedup;
+mod enqueue;
+mod guard;
+mod model;
+mod model_agreement;
+mod payload_hash;
+mod settings;
+mod settle;
+mod support;
+mod surface;
 
 /// Called once when the framework starts.
 pub fn setup(_options: Vec<&str>) {}
@@ -8,5 +19,6 @@ pub fn setup(_options: Vec<&str>) {}
 /// Lines for the test server's postgresql.conf.
 #[must_use]
 pub fn postgresql_conf_options() -> Vec<&'static str> {
-    vec![]
+    // Tests compare moments as text.
+    vec!["timezone = 'UTC'"]
 }

@@ -94,7 +94,10 @@ pub struct Failure {
 pub enum Failed {
     Dead,
     /// Due again between these moments: both the same, unless the backoff was drawn.
-    Pending { from: Moment, to: Moment },
+    Pending {
+        from: Moment,
+        to: Moment,
+    },
 }
 
 impl Outbox {
@@ -163,7 +166,8 @@ impl Outbox {
             .filter(|&at| {
                 let event = &self.events[at];
                 event.available_at <= now
-                    && (event.status == Status::Pending || event.status == Status::Processing && expired(event))
+                    && (event.status == Status::Pending
+                        || event.status == Status::Processing && expired(event))
             })
             .collect();
         claimable.sort_by_key(|&at| {
@@ -183,7 +187,12 @@ impl Outbox {
     }
 
     /// A pending event's `available_at` is left to be drawn: see [`Failed::Pending`].
-    pub fn fail(&mut self, now: Moment, settlement: &Settlement, failure: &Failure) -> Result<Failed, Refusal> {
+    pub fn fail(
+        &mut self,
+        now: Moment,
+        settlement: &Settlement,
+        failure: &Failure,
+    ) -> Result<Failed, Refusal> {
         let event = self.leased(settlement)?;
         let attempts = event.attempt_count - event.forgiven_attempts;
         event.last_error_code = Some(failure.error_code.clone());

@@ -112,7 +112,10 @@ impl Pair {
             Step::Complete { at, worker, attempt } => {
                 let settlement = self.settlement(at, worker, attempt);
                 let sql = format!("outbox_complete({})", arguments(&settlement, ""));
-                prop_assert_eq!(attempted(&sql).map(drop), refused(self.model.complete(self.now, &settlement)));
+                prop_assert_eq!(
+                    attempted(&sql).map(drop),
+                    refused(self.model.complete(self.now, &settlement))
+                );
             }
             Step::Fail { at, worker, attempt, max_attempts, due_in } => {
                 let settlement = self.settlement(at, worker, attempt);
@@ -276,7 +279,8 @@ fn ids(sql: &str) -> Vec<Uuid> {
 fn stored() -> Vec<Event> {
     const MOMENT: &str = "(extract(epoch FROM $ - '2000-01-01 00:00:00+00'::timestamptz) * 1000000)::bigint";
     let moment = |column: &str| MOMENT.replace('$', column);
-    let columns = ["available_at", "locked_at", "completed_at", "dead_at", "created_at", "updated_at"].map(moment);
+    let columns =
+        ["available_at", "locked_at", "completed_at", "dead_at", "created_at", "updated_at"].map(moment);
     let sql = format!(
         "SELECT id, right(tenant_id::text, 1), right(event_type, 1), right(aggregate_id::text, 1),
                 right(deduplication_key, 1), payload::text, status::text, attempt_count, forgiven_attempts,
@@ -298,7 +302,9 @@ fn event(row: &pgrx::spi::SpiHeapTupleData) -> Event {
     let moment = |column: usize| row.get::<i64>(column).unwrap();
     let payload = text(6).unwrap();
     let spells = |spelling: &&[&str; 2]| {
-        Spi::get_one::<bool>(&format!("SELECT '{payload}'::jsonb = '{}'::jsonb", spelling[0])).unwrap().unwrap()
+        Spi::get_one::<bool>(&format!("SELECT '{payload}'::jsonb = '{}'::jsonb", spelling[0]))
+            .unwrap()
+            .unwrap()
     };
     Event {
         id: row.get::<Uuid>(1).unwrap().unwrap(),
@@ -348,7 +354,8 @@ mod tests {
         run(&format!("SET LOCAL outbox.max_attempts = {MAX_ATTEMPTS}"));
         run(&format!("SET LOCAL outbox.backoff_base = '{}s'", BACKOFF_BASE / SECOND));
         run(&format!("SET LOCAL outbox.backoff_max = '{}s'", BACKOFF_MAX / SECOND));
-        let mut runner = TestRunner::new(Config { cases: 100, failure_persistence: None, ..Config::default() });
+        let mut runner =
+            TestRunner::new(Config { cases: 100, failure_persistence: None, ..Config::default() });
         let outcome = runner.run(&steps(), |steps| {
             let mut pair = Pair::new();
             steps.into_iter().try_for_each(|step| pair.step(step))

@@ -96,21 +96,23 @@ struct Claim<'a> {
     now: Instant,
 }
 
-/// How often a claim scans again because it buried some of what it found: enough to get past a heap of
-/// events that kill their workers, and few enough that no claim takes long.
-const ROUNDS: usize = 16;
+/// A claim that buries some of what it finds scans on, so that a heap of events that kill their workers does
+/// not make it come back empty; after this many it leaves the rest to the next claim.
+const MOST_BURIED: usize = 1_000;
 
 impl Claim<'_> {
     /// The rows taken, in the order of what was found.
     fn batch<'s>(&self, session: &'s Session) -> Result<Vec<Row<'s>>, OutboxError> {
         let mut batch = Vec::new();
-        for _ in 0..ROUNDS {
+        let mut buried = 0;
+        while buried < MOST_BURIED {
             let wanted = self.batch_size - batch.len();
             let (found, spent) = self.scan(session, wanted)?;
             let exhausted = found.len() + spent.len() < wanted;
-            let buried = self.bury(session, &spent)?;
+            self.bury(session, &spent)?;
             self.take(session, &found, &mut batch)?;
-            if exhausted || !buried {
+            buried += spent.len();
+            if exhausted || spent.is_empty() {
                 break;
             }
         }
@@ -148,13 +150,12 @@ impl Claim<'_> {
         Ok(())
     }
 
-    /// Sends events to dead; whether there were any.
-    fn bury(&self, session: &Session, spent: &[Found]) -> Result<bool, OutboxError> {
-        if spent.is_empty() {
-            return Ok(false);
+    /// Sends events to dead.
+    fn bury(&self, session: &Session, spent: &[Found]) -> Result<(), OutboxError> {
+        if !spent.is_empty() {
+            session.run(&BURY, [positions(spent), Some(moment(self.now))])?;
         }
-        session.run(&BURY, [positions(spent), Some(moment(self.now))])?;
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -187,7 +188,8 @@ impl Found {
 }
 
 // The predicates on completed_at and dead_at are literals, so that they prove the claim index under a
-// generic plan. NO KEY UPDATE, since FOR UPDATE would block the inserts of rows that refer to the event.
+// generic plan. A lease without a start (written past the trigger, by replication) has expired. NO KEY
+// UPDATE, since FOR UPDATE would block the inserts of rows that refer to the event.
 static SCAN: Statement = Statement {
     sql: "SELECT ctid, available_at, created_at, id, status::pg_catalog.text,
                  attempt_count OPERATOR(pg_catalog.-) forgiven_attempts
@@ -196,7 +198,7 @@ static SCAN: Statement = Statement {
             AND available_at OPERATOR(pg_catalog.<=) $1
             AND (status::pg_catalog.text OPERATOR(pg_catalog.=) 'pending'
                  OR status::pg_catalog.text OPERATOR(pg_catalog.=) 'processing'
-                    AND locked_at OPERATOR(pg_catalog.<) $2)
+                    AND (locked_at IS NULL OR locked_at OPERATOR(pg_catalog.<) $2))
           ORDER BY available_at, created_at, id
           LIMIT $3
           FOR NO KEY UPDATE SKIP LOCKED",

@@ -84,8 +84,26 @@ fn enqueue_once(session: &Session, event: &NewEvent, key: &Text, hash: &str) -> 
             return holder.answer();
         }
     }
-    Err(if row_security_hides(session) { OutboxError::KeyHidden } else { OutboxError::KeyLost })
+    Err(if row_security_hides(session) {
+        OutboxError::KeyHidden
+    } else if session.run(&FIND_SUPPRESSOR, [Some(pg_sys::Datum::from(session.table()))])?.count() > 0 {
+        OutboxError::InsertSuppressed
+    } else {
+        OutboxError::KeyLost
+    })
 }
+
+/// A trigger of the user's that may drop an event before it is stored: BEFORE, ROW and INSERT are the bits
+/// 2, 1 and 4 of tgtype.
+static FIND_SUPPRESSOR: Statement = Statement {
+    sql: "SELECT FROM pg_catalog.pg_trigger
+          WHERE tgrelid OPERATOR(pg_catalog.=) $1
+            AND tgname OPERATOR(pg_catalog.<>) 'zz_outbox_event_guard'
+            AND tgtype OPERATOR(pg_catalog.&) 7::pg_catalog.int2 OPERATOR(pg_catalog.=) 7::pg_catalog.int2
+            AND tgenabled OPERATOR(pg_catalog.<>) 'D'",
+    parameters: &[pg_sys::OIDOID],
+    seeks: true,
+};
 
 macro_rules! insert {
     ($on_conflict:literal) => {
@@ -214,10 +232,7 @@ fn holder(
 }
 
 fn row_security_hides(session: &Session) -> bool {
-    // SAFETY: catalog look-ups by name and by oid; a table that is gone has no row-level security.
-    unsafe {
-        let table = pg_sys::get_relname_relid(c"outbox_event".as_ptr(), session.schema());
-        let state = pg_sys::check_enable_rls(table, pg_sys::InvalidOid, true);
-        state == pg_sys::CheckEnableRlsResult::RLS_ENABLED as i32
-    }
+    // SAFETY: a catalog look-up; a table that is gone has no row-level security.
+    let state = unsafe { pg_sys::check_enable_rls(session.table(), pg_sys::InvalidOid, true) };
+    state == pg_sys::CheckEnableRlsResult::RLS_ENABLED as i32
 }

@@ -104,7 +104,10 @@ impl OutboxError {
             }
             Self::NoSuchEvent { event } => format!("event {event} does not exist"),
             Self::LeaseLost { event, .. } => format!("the lease on event {event} is not held"),
-            Self::NotATrigger => "outbox_event_guard must be called as a trigger".into(),
+            Self::NotATrigger => {
+                "outbox_event_guard was not called by a BEFORE INSERT OR UPDATE row trigger of outbox_event"
+                    .into()
+            }
             Self::DamagedPayload => "payload is damaged: its stored form is no jsonb".into(),
             Self::Internal { what, code } => format!("unexpected result {code} of {what}"),
         }
@@ -140,7 +143,7 @@ impl OutboxError {
             }
             Self::NoSuchEvent { .. } => "Pass an id that outbox_claim_batch returned.".into(),
             Self::LeaseLost { found, .. } => found.hint().into(),
-            Self::NotATrigger => "Do not call it: outbox_event's trigger does.".into(),
+            Self::NotATrigger => "Leave it to outbox_event's own trigger, and the table's columns and their types as they are.".into(),
             Self::DamagedPayload => "Restore the row from a backup.".into(),
             Self::Internal { .. } => "This is a bug in outbox_ext: please report it.".into(),
         })

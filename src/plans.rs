@@ -21,7 +21,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 
 /// A statement to be prepared; a `static`, since its address is its key.
 pub struct Statement {
-    /// The SQL; `{schema}` stands for the extension's schema.
+    /// The SQL; `{schema}` stands, once at the most, for the extension's schema.
     pub sql: &'static str,
     pub parameters: &'static [pg_sys::Oid],
     /// It looks rows up, so its plan must go through indexes.
@@ -70,9 +70,10 @@ impl Session {
         Ok(Self { schema })
     }
 
-    /// The extension's schema.
-    pub fn schema(&self) -> pg_sys::Oid {
-        self.schema
+    /// The table of events.
+    pub fn table(&self) -> pg_sys::Oid {
+        // SAFETY: a catalog look-up by name.
+        unsafe { pg_sys::get_relname_relid(c"outbox_event".as_ptr(), self.schema) }
     }
 
     /// Runs a statement, and returns the rows it touched and the tuples it returned.
@@ -144,11 +145,10 @@ fn keep_for(schema: pg_sys::Oid, kept: &mut Option<Kept>) -> Result<(), OutboxEr
 fn prepare(statement: &Statement, schema: &CStr) -> Result<pg_sys::SPIPlanPtr, OutboxError> {
     // SAFETY: returns the same string or a quoted copy, both C strings.
     let quoted = unsafe { CStr::from_ptr(pg_sys::quote_identifier(schema.as_ptr())) };
-    let (before, after) = match statement.sql.split_once("{schema}") {
-        Some(parts) => parts,
-        None => (statement.sql, ""),
+    let sql = match statement.sql.split_once("{schema}") {
+        Some((before, after)) => [before.as_bytes(), quoted.to_bytes(), after.as_bytes()].concat(),
+        None => statement.sql.into(),
     };
-    let sql = [before.as_bytes(), quoted.to_bytes(), after.as_bytes()].concat();
     let sql = CString::new(sql).map_err(|_| OutboxError::Internal { what: "statement text", code: 0 })?;
     let mut types = statement.parameters.to_vec();
     // SAFETY: a C string and as many parameter types as are said; the plan is kept before it is used.

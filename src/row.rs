@@ -30,13 +30,49 @@ pub enum Column {
     UpdatedAt = 20,
 }
 
+impl Column {
+    /// Every column, with the type that it is read as; the status is a domain, whose oid is not known.
+    const TYPES: [(Self, Option<pg_sys::Oid>); 14] = [
+        (Self::TenantId, Some(pg_sys::UUIDOID)),
+        (Self::Payload, Some(pg_sys::JSONBOID)),
+        (Self::Headers, Some(pg_sys::JSONBOID)),
+        (Self::PayloadHash, Some(pg_sys::TEXTOID)),
+        (Self::Status, None),
+        (Self::AttemptCount, Some(pg_sys::INT4OID)),
+        (Self::ForgivenAttempts, Some(pg_sys::INT4OID)),
+        (Self::AvailableAt, Some(pg_sys::TIMESTAMPTZOID)),
+        (Self::LockedAt, Some(pg_sys::TIMESTAMPTZOID)),
+        (Self::LockedBy, Some(pg_sys::TEXTOID)),
+        (Self::CompletedAt, Some(pg_sys::TIMESTAMPTZOID)),
+        (Self::DeadAt, Some(pg_sys::TIMESTAMPTZOID)),
+        (Self::CreatedAt, Some(pg_sys::TIMESTAMPTZOID)),
+        (Self::UpdatedAt, Some(pg_sys::TIMESTAMPTZOID)),
+    ];
+
+    /// Whether a table has the columns where they are looked for: a trigger can be put on any table, and a
+    /// column's type can be altered.
+    fn are_in(shape: pg_sys::TupleDesc) -> bool {
+        Self::TYPES.into_iter().all(|(column, expected)| {
+            // SAFETY: the shape of an open relation; a column that is not there has the type 0. Any type of
+            // variable length can be read as a text.
+            unsafe {
+                let found = pg_sys::SPI_gettypeid(shape, column as i32);
+                match expected {
+                    Some(expected) => found == expected,
+                    None => found != pg_sys::InvalidOid && pg_sys::get_typlen(found) == -1,
+                }
+            }
+        })
+    }
+}
+
 /// A call by a BEFORE ROW trigger for INSERT or UPDATE.
 pub struct TriggerCall<'a> {
     data: &'a pg_sys::TriggerData,
 }
 
 impl<'a> TriggerCall<'a> {
-    /// None when the function was called in any other way.
+    /// None when the function was called in any other way, or for a table that is not `outbox_event`.
     pub fn of(call: pg_sys::FunctionCallInfo) -> Option<Self> {
         // SAFETY: PostgreSQL calls a function with its fcinfo; a context that is TriggerData says so in its
         // tag, and lives as long as the call.
@@ -53,7 +89,8 @@ impl<'a> TriggerCall<'a> {
             data.tg_event & pg_sys::TRIGGER_EVENT_OPMASK,
             pg_sys::TRIGGER_EVENT_INSERT | pg_sys::TRIGGER_EVENT_UPDATE
         );
-        (writes && data.tg_event & timing == before_row).then_some(Self { data })
+        let trigger = Self { data };
+        (writes && data.tg_event & timing == before_row && Column::are_in(trigger.shape())).then_some(trigger)
     }
 
     /// The row that is about to be stored.
@@ -72,8 +109,7 @@ impl<'a> TriggerCall<'a> {
         if row.set.is_empty() {
             return Tuple(tuple);
         }
-        let (mut values, mut nulls): (Vec<_>, Vec<_>) =
-            row.set.iter().map(|&column| row.at(column)).map(|(value, null)| (value, null)).unzip();
+        let (mut values, mut nulls): (Vec<_>, Vec<_>) = row.set.iter().map(|&column| row.at(column)).unzip();
         // SAFETY: as many columns as values; the result is a copy in the call's memory context.
         Tuple(unsafe {
             pg_sys::heap_modify_tuple_by_cols(

@@ -38,8 +38,8 @@ pub struct Unsound {
     pub rule: &'static str,
 }
 
-/// Attempts are counted in an `integer`; this is far above what any event lives to see, and leaves room
-/// for the claim to add one.
+/// The most attempts that a hand can give an event: far above what any event lives to see, and as far below
+/// what an `integer` can hold, so that claims can go on counting.
 const MOST_ATTEMPTS: i32 = 1_000_000_000;
 
 /// Makes a row sound, or says why it cannot be. `old` is the row before an UPDATE, none for an INSERT.
@@ -74,7 +74,8 @@ pub fn settle<'a>(old: Option<&Life<'_>>, new: &mut Life<'a>, now: Instant) -> R
 
 fn counts(old: Option<&Life>, new: &Life) -> Result<(), Unsound> {
     let unsound = |column, count: i32, rule| Err(Unsound { column, found: count.to_string(), rule });
-    if !(0..=MOST_ATTEMPTS).contains(&new.attempt_count) {
+    let counted_on = old.is_some_and(|old| new.attempt_count <= old.attempt_count.saturating_add(1));
+    if new.attempt_count < 0 || new.attempt_count > MOST_ATTEMPTS && !counted_on {
         return unsound("attempt_count", new.attempt_count, "Attempts are counted from 0 to 1000000000.");
     }
     if old.is_some_and(|old| new.attempt_count < old.attempt_count) {
@@ -287,6 +288,13 @@ mod tests {
         for attempt_count in [-1, MOST_ATTEMPTS + 1, i32::MAX] {
             assert_eq!(settled(None, Life { attempt_count, ..pending() }), Err("attempt_count"));
         }
+        let most = Life { attempt_count: MOST_ATTEMPTS, ..processing() };
+        let claimed = Life { attempt_count: MOST_ATTEMPTS + 1, ..most };
+        assert_eq!(settled(Some(&most), claimed), Ok(claimed));
+        assert_eq!(
+            settled(Some(&most), Life { attempt_count: MOST_ATTEMPTS + 2, ..most }),
+            Err("attempt_count")
+        );
         for forgiven_attempts in [-1, 4] {
             assert_eq!(settled(None, Life { forgiven_attempts, ..pending() }), Err("forgiven_attempts"));
         }

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 /// Leases up to `batch_size` events to a worker.
 ///
 /// * `worker_id`: 1 to 255 bytes; `batch_size`: 1 or more.
-/// * `lock_timeout`: above zero; a lease that another worker took longer ago than this has expired.
+/// * `lock_timeout`: above zero; a lease that was taken longer ago than this has expired.
 /// * `max_attempts`: an event whose lease expired after so many counted attempts goes to dead instead;
 ///   NULL means `outbox.max_attempts`.
 /// * `only_event_types`, `only_tenant`, `ordered`: not supported yet (0A000).

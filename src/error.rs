@@ -59,8 +59,8 @@ pub enum Found {
     },
     Completed,
     Dead,
-    /// The lease fits by the time it is looked at: another session of the same worker has moved it.
-    Moved,
+    /// The lease fits when it is looked at, and yet the statement changed nothing.
+    Unchanged,
 }
 
 impl OutboxError {
@@ -165,7 +165,11 @@ impl std::fmt::Display for Found {
             }
             Self::Completed => write!(f, "The event is already completed."),
             Self::Dead => write!(f, "The event is dead."),
-            Self::Moved => write!(f, "The lease changed while it was looked at."),
+            Self::Unchanged => write!(
+                f,
+                "The lease is held now, but the event was left as it was: another session of the same worker \
+                 changed it meanwhile, or a trigger on outbox_event suppressed the change."
+            ),
         }
     }
 }
@@ -175,8 +179,11 @@ impl Found {
         match self {
             Self::NeverClaimed => "Claim the event with outbox_claim_batch before settling it.",
             Self::Completed => "Nothing is left to do: an earlier call completed it.",
-            Self::Dead => "Its attempts are used up; look at last_error_code.",
-            Self::Pending { .. } | Self::LeasedTo { .. } | Self::OtherAttempt { .. } | Self::Moved => {
+            Self::Dead => "It was given up: look at last_error_code.",
+            Self::Unchanged => {
+                "Look for a BEFORE UPDATE trigger that returns NULL for this event, or try again."
+            }
+            Self::Pending { .. } | Self::LeasedTo { .. } | Self::OtherAttempt { .. } => {
                 "Drop this attempt's result: the event will be, or is being, delivered again. \
                  A longer lock_timeout keeps a slow worker's lease."
             }

@@ -64,11 +64,11 @@ fn fill_payload_hash(row: &mut TupleValues, old: Option<&TupleValues>) -> Result
     let given = row.get::<Text>(Column::PayloadHash);
     match (old, given) {
         (None, Some(hash)) if payload_hash::is_hash(hash.bytes()) => Ok(()),
-        (None, Some(hash)) => Err(OutboxError::InvalidArgument {
-            parameter: "payload_hash",
-            found: format!("no hash, but {} bytes of text", hash.bytes().len()),
-            rule: "Leave payload_hash out, or give outbox_payload_hash(payload).",
-        }),
+        (None, Some(_)) => argument::invalid(
+            "payload_hash",
+            "not a text of 64 lower-case hexadecimal digits",
+            "Leave payload_hash out, or give outbox_payload_hash(payload).",
+        ),
         _ => {
             if let Some(payload) = row.get::<Payload>(Column::Payload) {
                 row.set(Column::PayloadHash, payload_hash::of(&payload)?.into_datum());

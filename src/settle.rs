@@ -126,7 +126,7 @@ fn complete(session: &Session, holder: &Holder) -> Result<(), OutboxError> {
         return Ok(());
     }
     holder.judge(session.run(&LOOK, [event])?.first())?;
-    Err(OutboxError::LeaseLost { event: holder.event, found: Found::Moved })
+    Err(OutboxError::LeaseLost { event: holder.event, found: Found::Unchanged })
 }
 
 /// How an attempt failed, and what follows from it.
@@ -163,7 +163,7 @@ fn fail(session: &Session, holder: &Holder, failure: &Failure) -> Result<Status,
     let status = if dead { Status::Dead } else { Status::Pending };
     // A dead event keeps its available_at.
     let available_at = (!dead).then(|| failure.next_attempt.unwrap_or_else(|| retry_at(now, attempts)));
-    session.run(
+    let failed = session.run(
         &FAIL,
         [
             event,
@@ -174,7 +174,10 @@ fn fail(session: &Session, holder: &Holder, failure: &Failure) -> Result<Status,
             Some(moment(now)),
         ],
     )?;
-    Ok(status)
+    match failed.count() {
+        1 => Ok(status),
+        _ => Err(OutboxError::LeaseLost { event: holder.event, found: Found::Unchanged }),
+    }
 }
 
 /// When an event that has failed is due again, if the worker does not say.

@@ -191,8 +191,9 @@ impl Found {
 // generic plan. A lease without a start (written past the trigger, by replication) has expired. NO KEY
 // UPDATE, since FOR UPDATE would block the inserts of rows that refer to the event.
 static SCAN: Statement = Statement {
-    sql: "SELECT ctid, available_at, created_at, id, status::pg_catalog.text,
-                 attempt_count OPERATOR(pg_catalog.-) forgiven_attempts
+    sql: "SELECT ctid, available_at::pg_catalog.timestamptz, created_at::pg_catalog.timestamptz,
+                 id::pg_catalog.uuid, status::pg_catalog.text,
+                 (attempt_count OPERATOR(pg_catalog.-) forgiven_attempts)::pg_catalog.int4
           FROM {schema}.outbox_event
           WHERE completed_at IS NULL AND dead_at IS NULL
             AND available_at OPERATOR(pg_catalog.<=) $1
@@ -215,11 +216,14 @@ static TAKE: Statement = Statement {
     sql: "UPDATE {schema}.outbox_event
           SET status = 'processing', locked_at = $2, locked_by = $3, updated_at = $2,
               attempt_count = attempt_count OPERATOR(pg_catalog.+) 1,
-              available_at = CASE status::pg_catalog.text WHEN 'processing' THEN $2 ELSE available_at END
+              available_at = CASE WHEN status::pg_catalog.text OPERATOR(pg_catalog.=) 'processing'
+                                  THEN $2 ELSE available_at END
           WHERE ctid OPERATOR(pg_catalog.=) ANY ($1)
-          RETURNING id, tenant_id, aggregate_type::pg_catalog.text, aggregate_id,
-                    event_type::pg_catalog.text, deduplication_key::pg_catalog.text, payload,
-                    attempt_count, headers, created_at, locked_at",
+          RETURNING id::pg_catalog.uuid, tenant_id::pg_catalog.uuid, aggregate_type::pg_catalog.text,
+                    aggregate_id::pg_catalog.uuid, event_type::pg_catalog.text,
+                    deduplication_key::pg_catalog.text, payload::pg_catalog.jsonb,
+                    attempt_count::pg_catalog.int4, headers::pg_catalog.jsonb,
+                    created_at::pg_catalog.timestamptz, locked_at::pg_catalog.timestamptz",
     parameters: &[TIDARRAYOID, TIMESTAMPTZOID, TEXTOID],
     seeks: true,
 };

@@ -190,7 +190,8 @@ macro_rules! find {
     ($tenant:literal $(, $tenant_type:expr)?) => {
         Statement {
             sql: concat!(
-                "SELECT id, payload_hash, aggregate_type::pg_catalog.text, aggregate_id
+                "SELECT id::pg_catalog.uuid, payload_hash::pg_catalog.text, aggregate_type::pg_catalog.text,
+                        aggregate_id::pg_catalog.uuid
                  FROM {schema}.outbox_event
                  WHERE event_type::pg_catalog.text OPERATOR(pg_catalog.=) $1
                    AND deduplication_key::pg_catalog.text OPERATOR(pg_catalog.=) $2

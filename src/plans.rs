@@ -9,6 +9,10 @@
 //!   table once it has filled. The plan is settled before the statement runs, so that a user's triggers,
 //!   which run inside it, are planned as their owner likes.
 //!
+//! Names, operators and casts are qualified, since the caller's search_path is in force; a simple CASE looks
+//! for an operator there too. What a statement returns is cast to the type that it is read as: a column's
+//! type may have been altered.
+//!
 //! SPI (rather than the executor beneath it) keeps privileges, row-level security, triggers and
 //! replication as they are for any other statement.
 
@@ -185,6 +189,8 @@ struct PlannerSettings {
     seqscan: bool,
     bitmapscan: bool,
     sort: bool,
+    indexscan: bool,
+    tidscan: bool,
     jit: bool,
 }
 
@@ -196,11 +202,15 @@ impl PlannerSettings {
                 seqscan: pg_sys::enable_seqscan,
                 bitmapscan: pg_sys::enable_bitmapscan,
                 sort: pg_sys::enable_sort,
+                indexscan: pg_sys::enable_indexscan,
+                tidscan: pg_sys::enable_tidscan,
                 jit: pg_sys::jit_enabled,
             };
             pg_sys::enable_seqscan = false;
             pg_sys::enable_bitmapscan = false;
             pg_sys::enable_sort = false;
+            pg_sys::enable_indexscan = true;
+            pg_sys::enable_tidscan = true;
             // Whether to compile is decided by estimated cost, which grows with the table; what is read does not.
             pg_sys::jit_enabled = false;
             before
@@ -215,6 +225,8 @@ impl Drop for PlannerSettings {
             pg_sys::enable_seqscan = self.seqscan;
             pg_sys::enable_bitmapscan = self.bitmapscan;
             pg_sys::enable_sort = self.sort;
+            pg_sys::enable_indexscan = self.indexscan;
+            pg_sys::enable_tidscan = self.tidscan;
             pg_sys::jit_enabled = self.jit;
         }
     }

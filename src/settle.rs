@@ -110,7 +110,7 @@ static COMPLETE: Statement = Statement {
 };
 
 static LOOK: Statement = Statement {
-    sql: "SELECT status::pg_catalog.text, locked_by, attempt_count
+    sql: "SELECT status::pg_catalog.text, locked_by::pg_catalog.text, attempt_count::pg_catalog.int4
           FROM {schema}.outbox_event WHERE id OPERATOR(pg_catalog.=) $1",
     parameters: &[UUIDOID],
     seeks: true,
@@ -137,8 +137,8 @@ struct Failure<'a> {
 }
 
 static LOCK: Statement = Statement {
-    sql: "SELECT status::pg_catalog.text, locked_by, attempt_count,
-                 attempt_count OPERATOR(pg_catalog.-) forgiven_attempts
+    sql: "SELECT status::pg_catalog.text, locked_by::pg_catalog.text, attempt_count::pg_catalog.int4,
+                 (attempt_count OPERATOR(pg_catalog.-) forgiven_attempts)::pg_catalog.int4
           FROM {schema}.outbox_event WHERE id OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE",
     parameters: &[UUIDOID],
     seeks: true,

@@ -15,7 +15,7 @@ SELECT outbox_enqueue(
     available_at      => $7::text::timestamptz,
     headers           => $8::text::jsonb)";
 
-/// In FROM, where the function is called once: `SELECT (f()).*` calls it once per column.
+/// In FROM and alone: all that the function leases it has leased, whatever is then thrown away.
 pub const CLAIM: &str = "\
 SELECT id, event_type, attempt_count, payload::text
   FROM outbox_claim_batch($1, $2, lock_timeout => $3::text::interval, max_attempts => $4)";

@@ -2,6 +2,7 @@
 
 mod backoff;
 mod claim;
+mod cursor;
 mod dedup;
 mod enqueue;
 mod guard;

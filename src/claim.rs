@@ -10,14 +10,18 @@ use crate::clock;
 use crate::datum::{Span, Text};
 use crate::error::{ErrorReport, OutboxError};
 use crate::instant::Instant;
+use crate::order::Order;
 use crate::plans::{Row, Session, Statement, Value, moment};
+use crate::queue::Queue;
 use crate::result_set::ResultSet;
 use crate::status::Status;
+use crate::walk::{Stopped, Walk};
 use pgrx::Uuid;
 use pgrx::datum::AnyArray;
-use pgrx::pg_sys::{self, INT8OID, TEXTOID, TIDARRAYOID, TIMESTAMPTZOID};
+use pgrx::pg_sys::{self, INT8OID, TEXTOID, TIDARRAYOID, TIMESTAMPTZOID, UUIDOID};
 use pgrx::prelude::*;
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// Leases up to `batch_size` events to a worker.
 ///
@@ -100,36 +104,133 @@ struct Claim<'a> {
 /// not make it come back empty; after this many it leaves the rest to the next claim.
 const MOST_BURIED: usize = 1_000;
 
+/// What one claim may spend on a slice of a sweep; the statement that takes what the walk found reads the
+/// same entries once more.
+const SLICE: Duration = Duration::from_millis(2);
+
 impl Claim<'_> {
     /// The rows taken, in the order of what was found.
     fn batch<'s>(&self, session: &'s Session) -> Result<Vec<Row<'s>>, OutboxError> {
-        let mut batch = Vec::new();
-        let mut buried = 0;
-        while buried < MOST_BURIED {
-            let wanted = self.batch_size - batch.len();
-            let (found, spent) = self.scan(session, wanted)?;
-            let exhausted = found.len() + spent.len() < wanted;
-            self.bury(session, &spent)?;
-            self.take(session, &found, &mut batch)?;
-            buried += spent.len();
-            if exhausted || spent.is_empty() {
-                break;
+        let mut batch = Batch { wanted: self.batch_size, taken: Vec::new() };
+        match Queue::of(session) {
+            Some(queue) => self.follow_cursor(session, &queue, &mut batch)?,
+            None => {
+                self.fill(session, &mut batch, Order::FIRST, self.end())?;
             }
         }
-        batch.sort_unstable_by_key(|(order, _)| *order);
-        Ok(batch.into_iter().map(|(_, row)| row).collect())
+        Ok(batch.in_order())
+    }
+
+    /// Scans from the cursor on, and sweeps behind it when it is time, or when there is room and it is cheap.
+    fn follow_cursor<'s>(
+        &self,
+        session: &'s Session,
+        queue: &Queue,
+        batch: &mut Batch<'s>,
+    ) -> Result<(), OutboxError> {
+        let (position, due) = queue.cursor(self.now, |cursor| {
+            cursor.begin(self.now);
+            (cursor.position(), cursor.sweep_is_due(clock::steady()))
+        });
+        if due {
+            self.sweep(session, queue, batch, position)?;
+        }
+        let (last, full) = self.fill(session, batch, position, self.end())?;
+        let cheap = queue.cursor(self.now, |cursor| {
+            cursor.scanned(last, full, clock::steady());
+            cursor.sweep_is_cheap()
+        });
+        if !full && !due && cheap && position != Order::FIRST {
+            self.sweep(session, queue, batch, position)?;
+        }
+        Ok(())
+    }
+
+    /// One slice of a sweep: looks for claimable events behind the cursor, and takes those it finds.
+    fn sweep<'s>(
+        &self,
+        session: &'s Session,
+        queue: &Queue,
+        batch: &mut Batch<'s>,
+        position: Order,
+    ) -> Result<(), OutboxError> {
+        let started = clock::steady();
+        let mut from = queue.cursor(self.now, |cursor| cursor.sweep_from());
+        let stopped = loop {
+            let left = SLICE.saturating_sub(clock::steady() - started);
+            let walk = Walk {
+                queue: *queue,
+                from,
+                to: position,
+                expired_before: self.expired_before,
+                wanted: batch.room(),
+                budget: left,
+            };
+            let Some(findings) = walk.run() else {
+                // Not to be walked: the statement sweeps, at whatever cost.
+                self.fill(session, batch, Order::FIRST, position)?;
+                break None;
+            };
+            if let Some((first, last)) = findings.span {
+                self.fill(session, batch, first, last)?;
+            }
+            match findings.stopped {
+                // Events that were buried have left room for more.
+                Stopped::Enough(at) if batch.room() > 0 && !left.is_zero() => from = at,
+                Stopped::Enough(at) | Stopped::OutOfTime(at) => break Some(at),
+                Stopped::AtTheEnd => break None,
+            }
+        };
+        let ended = clock::steady();
+        queue.cursor(self.now, |cursor| cursor.swept(stopped, ended - started, ended));
+        Ok(())
+    }
+
+    /// Behind every event that is due.
+    fn end(&self) -> Order {
+        Order::end_of(self.now)
+    }
+
+    /// Takes claimable events of a stretch of the queue until the batch is full. Returns the last event that
+    /// it found, and whether it stopped because the batch was full.
+    fn fill<'s>(
+        &self,
+        session: &'s Session,
+        batch: &mut Batch<'s>,
+        from: Order,
+        to: Order,
+    ) -> Result<(Option<Order>, bool), OutboxError> {
+        let (mut last, mut buried) = (None, 0);
+        while batch.room() > 0 && buried < MOST_BURIED {
+            let wanted = batch.room();
+            let (found, spent) = self.scan(session, from, to, wanted)?;
+            last = last.max(found.iter().chain(&spent).map(|found| found.order).max());
+            let exhausted = found.len() + spent.len() < wanted;
+            self.bury(session, &spent)?;
+            self.take(session, &found, batch)?;
+            buried += spent.len();
+            if exhausted || spent.is_empty() {
+                return Ok((last, !exhausted));
+            }
+        }
+        Ok((last, true))
     }
 
     /// Finds and locks claimable events, and parts those to take from those whose attempts are used up.
-    fn scan(&self, session: &Session, wanted: usize) -> Result<(Vec<Found>, Vec<Found>), OutboxError> {
-        let rows = session.run(
-            &SCAN,
-            [
-                Some(moment(self.now)),
-                Some(moment(self.expired_before)),
-                Some(pg_sys::Datum::from(wanted as i64)),
-            ],
-        )?;
+    fn scan(
+        &self,
+        session: &Session,
+        from: Order,
+        to: Order,
+        wanted: usize,
+    ) -> Result<(Vec<Found>, Vec<Found>), OutboxError> {
+        let bound = |bound: &Order| {
+            let id = pg_sys::Datum::from(bound.id.as_ptr());
+            [Some(moment(bound.available_at)), Some(moment(bound.created_at)), Some(id)]
+        };
+        let ([a, b, c], [d, e, f]) = (bound(&from), bound(&to));
+        let limit = Some(pg_sys::Datum::from(wanted as i64));
+        let rows = session.run(&SCAN, [a, b, c, d, e, f, Some(moment(self.expired_before)), limit])?;
         let found = rows.iter().filter_map(|row| Found::read(&row));
         Ok(found.partition(|found| !found.expired || found.counted_attempts < self.max_attempts))
     }
@@ -138,15 +239,16 @@ impl Claim<'_> {
         &self,
         session: &'s Session,
         found: &[Found],
-        batch: &mut Vec<(Order, Row<'s>)>,
+        batch: &mut Batch<'s>,
     ) -> Result<(), OutboxError> {
         if found.is_empty() {
             return Ok(());
         }
-        let orders: HashMap<Uuid, Order> = found.iter().map(|found| (found.order.id, found.order)).collect();
+        let orders: HashMap<_, _> = found.iter().map(|found| (found.order.id, found.order)).collect();
         let taken =
             session.run(&TAKE, [positions(found), Some(moment(self.now)), Some(self.worker.datum())])?;
-        batch.extend(taken.iter().filter_map(|row| Some((*orders.get(&row.get(1)?)?, row))));
+        let in_order = |row: Row<'s>| Some((*orders.get(row.get::<Uuid>(1)?.as_bytes())?, row));
+        batch.taken.extend(taken.iter().filter_map(in_order));
         Ok(())
     }
 
@@ -159,12 +261,21 @@ impl Claim<'_> {
     }
 }
 
-/// Where an event stood in the queue when it was found; events are handed out in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Order {
-    available_at: Instant,
-    created_at: Instant,
-    id: Uuid,
+/// The rows that a claim has taken so far.
+struct Batch<'s> {
+    wanted: usize,
+    taken: Vec<(Order, Row<'s>)>,
+}
+
+impl<'s> Batch<'s> {
+    fn room(&self) -> usize {
+        self.wanted - self.taken.len()
+    }
+
+    fn in_order(mut self) -> Vec<Row<'s>> {
+        self.taken.sort_unstable_by_key(|(order, _)| *order);
+        self.taken.into_iter().map(|(_, row)| row).collect()
+    }
 }
 
 /// An event that the scan found, and has locked.
@@ -180,7 +291,11 @@ impl Found {
         let status = Status::parse(row.get::<Text>(5)?.bytes())?;
         Some(Self {
             position: row.get(1)?,
-            order: Order { available_at: row.get(2)?, created_at: row.get(3)?, id: row.get(4)? },
+            order: Order {
+                available_at: row.get(2)?,
+                created_at: row.get(3)?,
+                id: *row.get::<Uuid>(4)?.as_bytes(),
+            },
             expired: status == Status::Processing,
             counted_attempts: row.get(6)?,
         })
@@ -196,14 +311,24 @@ static SCAN: Statement = Statement {
                  (attempt_count OPERATOR(pg_catalog.-) forgiven_attempts)::pg_catalog.int4
           FROM {schema}.outbox_event
           WHERE completed_at IS NULL AND dead_at IS NULL
-            AND available_at OPERATOR(pg_catalog.<=) $1
+            AND (available_at, created_at, id) OPERATOR(pg_catalog.>=) ($1, $2, $3)
+            AND (available_at, created_at, id) OPERATOR(pg_catalog.<=) ($4, $5, $6)
             AND (status::pg_catalog.text OPERATOR(pg_catalog.=) 'pending'
                  OR status::pg_catalog.text OPERATOR(pg_catalog.=) 'processing'
-                    AND (locked_at IS NULL OR locked_at OPERATOR(pg_catalog.<) $2))
+                    AND (locked_at IS NULL OR locked_at OPERATOR(pg_catalog.<) $7))
           ORDER BY available_at, created_at, id
-          LIMIT $3
+          LIMIT $8
           FOR NO KEY UPDATE SKIP LOCKED",
-    parameters: &[TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID],
+    parameters: &[
+        TIMESTAMPTZOID,
+        TIMESTAMPTZOID,
+        UUIDOID,
+        TIMESTAMPTZOID,
+        TIMESTAMPTZOID,
+        UUIDOID,
+        TIMESTAMPTZOID,
+        INT8OID,
+    ],
     seeks: true,
 };
 

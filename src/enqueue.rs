@@ -8,6 +8,7 @@ use crate::event_id;
 use crate::instant::Instant;
 use crate::payload_hash;
 use crate::plans::{Session, Statement, moment, uuid};
+use crate::queue;
 use pgrx::pg_sys::{self, JSONBOID, TEXTOID, TIMESTAMPTZOID, UUIDOID};
 use pgrx::prelude::*;
 use pgrx::{IntoDatum, Uuid};
@@ -84,7 +85,7 @@ fn enqueue_once(session: &Session, event: &NewEvent, key: &Text, hash: &str) -> 
             return holder.answer();
         }
     }
-    Err(if row_security_hides(session) {
+    Err(if queue::is_hidden(session.table()) {
         OutboxError::KeyHidden
     } else if session.run(&FIND_SUPPRESSOR, [Some(pg_sys::Datum::from(session.table()))])?.count() > 0 {
         OutboxError::InsertSuppressed
@@ -230,10 +231,4 @@ fn holder(
                 && aggregate_id == event.aggregate_id,
         })
     }))
-}
-
-fn row_security_hides(session: &Session) -> bool {
-    // SAFETY: a catalog look-up; a table that is gone has no row-level security.
-    let state = unsafe { pg_sys::check_enable_rls(session.table(), pg_sys::InvalidOid, true) };
-    state == pg_sys::CheckEnableRlsResult::RLS_ENABLED as i32
 }

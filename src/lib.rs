@@ -8,6 +8,7 @@ mod argument;
 mod backoff;
 mod claim;
 mod clock;
+mod cursor;
 mod datum;
 mod encoding;
 mod enqueue;
@@ -16,8 +17,10 @@ mod event_id;
 mod guard;
 mod instant;
 mod lease;
+mod order;
 mod payload_hash;
 mod plans;
+mod queue;
 mod result_set;
 mod row;
 mod schema;
@@ -25,6 +28,7 @@ mod settings;
 mod settle;
 mod soundness;
 mod status;
+mod walk;
 
 #[cfg(any(test, feature = "pg_test"))]
 #[path = "../pg_test/mod.rs"]
@@ -36,4 +40,5 @@ pgrx::pg_module_magic!(name, version);
 #[pgrx::pg_guard]
 extern "C-unwind" fn _PG_init() {
     settings::register();
+    queue::register();
 }

@@ -80,6 +80,12 @@ impl Session {
         unsafe { pg_sys::get_relname_relid(c"outbox_event".as_ptr(), self.schema) }
     }
 
+    /// The index that claims go through.
+    pub fn claim_index(&self) -> pg_sys::Oid {
+        // SAFETY: as above.
+        unsafe { pg_sys::get_relname_relid(c"outbox_event_claim_idx".as_ptr(), self.schema) }
+    }
+
     /// Runs a statement, and returns the rows it touched and the tuples it returned.
     pub fn run<const N: usize>(
         &self,

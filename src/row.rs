@@ -14,6 +14,7 @@ use std::marker::PhantomData;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Column {
+    Id = 1,
     TenantId = 2,
     Payload = 7,
     Headers = 8,
@@ -32,7 +33,8 @@ pub enum Column {
 
 impl Column {
     /// Every column, with the type that it is read as; the status is a domain, whose oid is not known.
-    const TYPES: [(Self, Option<pg_sys::Oid>); 14] = [
+    const TYPES: [(Self, Option<pg_sys::Oid>); 15] = [
+        (Self::Id, Some(pg_sys::UUIDOID)),
         (Self::TenantId, Some(pg_sys::UUIDOID)),
         (Self::Payload, Some(pg_sys::JSONBOID)),
         (Self::Headers, Some(pg_sys::JSONBOID)),
@@ -51,7 +53,7 @@ impl Column {
 
     /// Whether a table has the columns where they are looked for: a trigger can be put on any table, and a
     /// column's type can be altered.
-    fn are_in(shape: pg_sys::TupleDesc) -> bool {
+    pub fn are_in(shape: pg_sys::TupleDesc) -> bool {
         Self::TYPES.into_iter().all(|(column, expected)| {
             // SAFETY: the shape of an open relation; a column that is not there has the type 0. Any type of
             // variable length can be read as a text.

@@ -464,6 +464,35 @@ mod tests {
     }
 
     #[pg_test]
+    fn a_row_that_was_written_past_the_guard_does_not_stop_the_queue() {
+        for (column, value) in [
+            ("attempt_count", "2147483647"),
+            ("attempt_count", "-5"),
+            ("forgiven_attempts", "-2147483648"),
+            ("forgiven_attempts", "10"),
+            ("available_at", "'-infinity'"),
+            ("created_at", "'infinity'"),
+            ("created_at", "'-infinity'"),
+            ("updated_at", "'infinity'"),
+            ("tenant_id", "'00000000-0000-0000-0000-000000000000'"),
+        ] {
+            run("SET LOCAL session_replication_role = replica");
+            let hash = ("payload_hash", "repeat('0', 64)");
+            let unsound = insert(&[hash, (column, value)]);
+            run("SET LOCAL session_replication_role = origin");
+            let sound = enqueue(&[]);
+            let mut claimed = claim("'w', 10");
+            claimed.sort();
+            let mut both = [unsound, sound];
+            both.sort();
+            assert_eq!(claimed, both, "{column} = {value}");
+            for id in &both {
+                run(&format!("SELECT outbox_complete('{id}', 'w')"));
+            }
+        }
+    }
+
+    #[pg_test]
     fn an_event_with_the_most_attempts_does_not_stop_the_queue() {
         insert(&[("attempt_count", "1000000000"), ("available_at", "'2001-01-01'")]);
         let fresh = enqueue(&[]);

@@ -7,6 +7,7 @@
 
 use crate::argument;
 use crate::clock;
+use crate::cursor::Cost;
 use crate::datum::{Span, Text};
 use crate::error::{ErrorReport, OutboxError};
 use crate::instant::Instant;
@@ -75,28 +76,34 @@ fn outbox_claim_batch(
     argument::not_yet("only_event_types", only_event_types)?;
     argument::not_yet("only_tenant", only_tenant)?;
     argument::not_yet("ordered", argument::required("ordered", ordered)?.then_some(()))?;
-    let now = clock::now();
-    let claim = Claim {
+    let wanted = Wanted {
         worker: argument::name("worker_id", worker_id)?,
         batch_size: argument::at_least_one("batch_size", batch_size)? as usize,
-        expired_before: now.plus(-argument::positive("lock_timeout", lock_timeout)?),
+        lock_timeout: argument::positive("lock_timeout", lock_timeout)?,
         max_attempts: argument::max_attempts(max_attempts)?,
-        now,
     };
     let mut result = ResultSet::begin(call);
     let session = Session::open(call)?;
-    for taken in claim.batch(&session)? {
+    session.lock_table();
+    for taken in Claim::new(wanted, clock::now()).batch(&session)? {
         result.push((1..=RESULT_COLUMNS).map(|column| taken.value(column)));
     }
     Ok(())
 }
 
-/// A claim whose arguments are in order.
-struct Claim<'a> {
+/// Arguments that are in order.
+struct Wanted<'a> {
     worker: Text<'a>,
     batch_size: usize,
-    expired_before: Instant,
+    /// In microseconds.
+    lock_timeout: i128,
     max_attempts: i32,
+}
+
+/// A claim at a moment.
+struct Claim<'a> {
+    wanted: Wanted<'a>,
+    expired_before: Instant,
     now: Instant,
 }
 
@@ -108,10 +115,14 @@ const MOST_BURIED: usize = 1_000;
 /// same entries once more.
 const SLICE: Duration = Duration::from_millis(2);
 
-impl Claim<'_> {
+impl<'a> Claim<'a> {
+    fn new(wanted: Wanted<'a>, now: Instant) -> Self {
+        Self { expired_before: now.plus(-wanted.lock_timeout), wanted, now }
+    }
+
     /// The rows taken, in the order of what was found.
     fn batch<'s>(&self, session: &'s Session) -> Result<Vec<Row<'s>>, OutboxError> {
-        let mut batch = Batch { wanted: self.batch_size, taken: Vec::new() };
+        let mut batch = Batch { wanted: self.wanted.batch_size, taken: Vec::new() };
         match Queue::of(session) {
             Some(queue) => self.follow_cursor(session, &queue, &mut batch)?,
             None => {
@@ -156,6 +167,7 @@ impl Claim<'_> {
     ) -> Result<(), OutboxError> {
         let started = clock::steady();
         let mut from = queue.cursor(self.now, |cursor| cursor.sweep_from());
+        let mut entries = 0;
         let stopped = loop {
             let left = SLICE.saturating_sub(clock::steady() - started);
             let walk = Walk {
@@ -171,6 +183,7 @@ impl Claim<'_> {
                 self.fill(session, batch, Order::FIRST, position)?;
                 break None;
             };
+            entries += findings.entries;
             if let Some((first, last)) = findings.span {
                 self.fill(session, batch, first, last)?;
             }
@@ -182,7 +195,8 @@ impl Claim<'_> {
             }
         };
         let ended = clock::steady();
-        queue.cursor(self.now, |cursor| cursor.swept(stopped, ended - started, ended));
+        let cost = Cost { entries, time: ended - started };
+        queue.cursor(self.now, |cursor| cursor.swept(stopped, cost, ended));
         Ok(())
     }
 
@@ -232,7 +246,9 @@ impl Claim<'_> {
         let limit = Some(pg_sys::Datum::from(wanted as i64));
         let rows = session.run(&SCAN, [a, b, c, d, e, f, Some(moment(self.expired_before)), limit])?;
         let found = rows.iter().filter_map(|row| Found::read(&row));
-        Ok(found.partition(|found| !found.expired || found.counted_attempts < self.max_attempts))
+        Ok(found.partition(|found| {
+            !found.expired || found.counted_attempts < i64::from(self.wanted.max_attempts)
+        }))
     }
 
     fn take<'s>(
@@ -245,8 +261,8 @@ impl Claim<'_> {
             return Ok(());
         }
         let orders: HashMap<_, _> = found.iter().map(|found| (found.order.id, found.order)).collect();
-        let taken =
-            session.run(&TAKE, [positions(found), Some(moment(self.now)), Some(self.worker.datum())])?;
+        let taken = session
+            .run(&TAKE, [positions(found), Some(moment(self.now)), Some(self.wanted.worker.datum())])?;
         let in_order = |row: Row<'s>| Some((*orders.get(row.get::<Uuid>(1)?.as_bytes())?, row));
         batch.taken.extend(taken.iter().filter_map(in_order));
         Ok(())
@@ -283,7 +299,7 @@ struct Found {
     position: pg_sys::ItemPointerData,
     order: Order,
     expired: bool,
-    counted_attempts: i32,
+    counted_attempts: i64,
 }
 
 impl Found {
@@ -308,8 +324,8 @@ impl Found {
 static SCAN: Statement = Statement {
     sql: "SELECT ctid, available_at::pg_catalog.timestamptz, created_at::pg_catalog.timestamptz,
                  id::pg_catalog.uuid, status::pg_catalog.text,
-                 (attempt_count OPERATOR(pg_catalog.-) forgiven_attempts)::pg_catalog.int4
-          FROM {schema}.outbox_event
+                 attempt_count::pg_catalog.int8 OPERATOR(pg_catalog.-) forgiven_attempts::pg_catalog.int8
+          FROM ONLY {schema}.outbox_event
           WHERE completed_at IS NULL AND dead_at IS NULL
             AND (available_at, created_at, id) OPERATOR(pg_catalog.>=) ($1, $2, $3)
             AND (available_at, created_at, id) OPERATOR(pg_catalog.<=) ($4, $5, $6)
@@ -334,13 +350,14 @@ static SCAN: Statement = Statement {
 
 const RESULT_COLUMNS: i32 = 11;
 
-// The rows are locked, so nobody can have moved them since the scan. An expired lease's event goes to the
+// The rows are locked, so nobody can have moved them since the scan. ONLY, here as in the scan: a position
+// names a row of one table, and a child's row may have the same. An expired lease's event goes to the
 // back of the queue, so that work that hangs does not starve what is fresh; otherwise no indexed column
 // changes, and the update is a HOT one.
 static TAKE: Statement = Statement {
-    sql: "UPDATE {schema}.outbox_event
+    sql: "UPDATE ONLY {schema}.outbox_event
           SET status = 'processing', locked_at = $2, locked_by = $3, updated_at = $2,
-              attempt_count = attempt_count OPERATOR(pg_catalog.+) 1,
+              attempt_count = least(attempt_count, 2147483646) OPERATOR(pg_catalog.+) 1,
               available_at = CASE WHEN status::pg_catalog.text OPERATOR(pg_catalog.=) 'processing'
                                   THEN $2 ELSE available_at END
           WHERE ctid OPERATOR(pg_catalog.=) ANY ($1)
@@ -354,7 +371,7 @@ static TAKE: Statement = Statement {
 };
 
 static BURY: Statement = Statement {
-    sql: "UPDATE {schema}.outbox_event
+    sql: "UPDATE ONLY {schema}.outbox_event
           SET status = 'dead', dead_at = $2, locked_at = NULL, locked_by = NULL, updated_at = $2,
               last_error_code = 'lease_expired'
           WHERE ctid OPERATOR(pg_catalog.=) ANY ($1)",

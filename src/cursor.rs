@@ -15,8 +15,9 @@ use std::time::Duration;
 /// order of their clock readings but for this much are not passed over.
 const LAG: i128 = 50_000;
 
-/// A sweep that costs less than this follows at once when a claim comes back short.
-const CHEAP: Duration = Duration::from_millis(1);
+/// A sweep that walks fewer entries than this, which takes about a millisecond, follows at once when a claim
+/// comes back short. Entries are counted, since on a busy machine any measured time can come out long.
+const CHEAP: usize = 2_000;
 
 /// Sweeps are at least this far apart otherwise, and far enough to take a twentieth of the time.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -39,22 +40,29 @@ struct Sweep {
     /// Where the sweep that is under way goes on.
     resume: Option<Order>,
     /// What that sweep has cost so far.
-    spent: Duration,
+    spent: Cost,
     /// What the last whole sweep cost, and when it ended, on a clock that never steps back.
-    cost: Duration,
+    cost: Cost,
     ended: Duration,
 }
 
+/// What a sweep, or a slice of one, costs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cost {
+    pub entries: usize,
+    pub time: Duration,
+}
+
 impl Sweep {
-    fn ended(at: Duration, cost: Duration) -> Self {
-        Self { resume: None, spent: Duration::ZERO, cost, ended: at }
+    fn ended(at: Duration, cost: Cost) -> Self {
+        Self { resume: None, spent: Cost::default(), cost, ended: at }
     }
 }
 
 impl Cursor {
     /// A cursor that has seen nothing; `at` is the steady clock.
     pub fn new(now: Instant, at: Duration) -> Self {
-        let sweep = Sweep::ended(at, Duration::ZERO);
+        let sweep = Sweep::ended(at, Cost::default());
         Self { position: Order::FIRST, before_transaction: None, clock: now, sweep }
     }
 
@@ -80,7 +88,7 @@ impl Cursor {
         if self.position == Order::FIRST {
             // It started where sweeps start, so it was one; what it cost says nothing of the next, which
             // locks and takes nothing.
-            self.sweep = Sweep::ended(at, Duration::ZERO);
+            self.sweep = Sweep::ended(at, Cost::default());
         }
         let reached = if full { last } else { Some(Order::start_of(self.clock)) };
         let held_back = Order::start_of(self.clock.plus(-LAG));
@@ -93,13 +101,13 @@ impl Cursor {
 
     /// Whether a claim sweeps before it scans: one is under way, or it is time for the next.
     pub fn sweep_is_due(&self, at: Duration) -> bool {
-        let pause = PAUSE.max(self.sweep.cost * PAUSE_PER_COST);
+        let pause = PAUSE.max(self.sweep.cost.time * PAUSE_PER_COST);
         self.has_passed() && (self.sweep.resume.is_some() || at.saturating_sub(self.sweep.ended) >= pause)
     }
 
     /// Whether a claim that came back short sweeps at once.
     pub fn sweep_is_cheap(&self) -> bool {
-        self.has_passed() && self.sweep.resume.is_none() && self.sweep.cost < CHEAP
+        self.has_passed() && self.sweep.resume.is_none() && self.sweep.cost.entries < CHEAP
     }
 
     /// Where the next slice of a sweep starts; it ends at the position.
@@ -108,8 +116,9 @@ impl Cursor {
     }
 
     /// Records a slice: it stopped at `stopped` for lack of time or of room, or else reached the position.
-    pub fn swept(&mut self, stopped: Option<Order>, took: Duration, at: Duration) {
-        self.sweep.spent += took;
+    pub fn swept(&mut self, stopped: Option<Order>, cost: Cost, at: Duration) {
+        self.sweep.spent.entries += cost.entries;
+        self.sweep.spent.time += cost.time;
         self.sweep.resume = stopped;
         if stopped.is_none() {
             self.sweep = Sweep::ended(at, self.sweep.spent);
@@ -142,6 +151,10 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const NO_TIME: Duration = Duration::ZERO;
 
+    fn taking(time: Duration) -> Cost {
+        Cost { entries: 1, time }
+    }
+
     fn at(seconds: i64) -> Instant {
         Instant::from_micros(seconds * 1_000_000)
     }
@@ -151,7 +164,7 @@ mod tests {
     }
 
     /// A cursor at second 100 that has scanned everything, and swept once at the given cost.
-    fn swept_once(cost: Duration) -> Cursor {
+    fn swept_once(cost: Cost) -> Cursor {
         let mut cursor = Cursor::new(at(100), NO_TIME);
         cursor.scanned(None, false, NO_TIME);
         cursor.ended();
@@ -169,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_short_scan_moves_to_the_clock_but_for_the_lag() {
-        let cursor = swept_once(MS);
+        let cursor = swept_once(taking(MS));
         assert_eq!(cursor.position(), Order::start_of(at(100).plus(-LAG)));
     }
 
@@ -182,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_position_never_goes_back_by_itself() {
-        let mut cursor = swept_once(MS);
+        let mut cursor = swept_once(taking(MS));
         let before = cursor.position();
         cursor.scanned(Some(event(50, 1)), true, NO_TIME);
         assert_eq!(cursor.position(), before);
@@ -215,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_steps_back_starts_over() {
-        let mut cursor = swept_once(MS);
+        let mut cursor = swept_once(taking(MS));
         cursor.begin(at(99));
         assert_eq!(cursor.position(), Order::FIRST);
     }
@@ -223,7 +236,7 @@ mod tests {
     #[test]
     fn sweeps_keep_their_distance_in_time_and_in_cost() {
         for (cost, due) in [(NO_TIME, 200), (MS, 200), (10 * MS, 200), (11 * MS, 220), (500 * MS, 10_000)] {
-            let cursor = swept_once(cost);
+            let cursor = swept_once(taking(cost));
             assert!(!cursor.sweep_is_due((due - 1) * MS), "{cost:?}");
             assert!(cursor.sweep_is_due(due * MS), "{cost:?}");
         }
@@ -231,12 +244,12 @@ mod tests {
 
     #[test]
     fn a_sweep_that_is_under_way_goes_on_at_each_claim() {
-        let mut cursor = swept_once(10 * MS);
+        let mut cursor = swept_once(taking(10 * MS));
         assert_eq!(cursor.sweep_from(), Order::FIRST);
-        cursor.swept(Some(event(5, 1)), 3 * MS, 200 * MS);
+        cursor.swept(Some(event(5, 1)), taking(3 * MS), 200 * MS);
         assert!(cursor.sweep_is_due(200 * MS));
         assert_eq!(cursor.sweep_from(), event(5, 1));
-        cursor.swept(None, 4 * MS, 210 * MS);
+        cursor.swept(None, taking(4 * MS), 210 * MS);
         assert_eq!(cursor.sweep_from(), Order::FIRST);
         assert!(!cursor.sweep_is_due(409 * MS));
         assert!(cursor.sweep_is_due(410 * MS));
@@ -252,8 +265,9 @@ mod tests {
 
     #[test]
     fn only_a_cheap_sweep_follows_at_once() {
-        assert!(swept_once(MS / 2).sweep_is_cheap());
-        assert!(!swept_once(MS).sweep_is_cheap());
+        let cheap = |entries| swept_once(Cost { entries, time: MS }).sweep_is_cheap();
+        assert!(cheap(CHEAP - 1));
+        assert!(!cheap(CHEAP));
         assert!(!Cursor::new(at(100), NO_TIME).sweep_is_cheap());
     }
 }

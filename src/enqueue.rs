@@ -193,7 +193,7 @@ macro_rules! find {
             sql: concat!(
                 "SELECT id::pg_catalog.uuid, payload_hash::pg_catalog.text, aggregate_type::pg_catalog.text,
                         aggregate_id::pg_catalog.uuid
-                 FROM {schema}.outbox_event
+                 FROM ONLY {schema}.outbox_event
                  WHERE event_type::pg_catalog.text OPERATOR(pg_catalog.=) $1
                    AND deduplication_key::pg_catalog.text OPERATOR(pg_catalog.=) $2
                    AND tenant_id ",

@@ -28,6 +28,10 @@ pub enum OutboxError {
     LeaseLost { event: Uuid, found: Found },
     /// 39P01
     NotATrigger,
+    /// 39P01
+    AlteredTable { column: &'static str },
+    /// 53200
+    OutOfMemory,
     /// XX001
     DamagedPayload,
     /// XX000: PostgreSQL's programming interface answered in a way it never should.
@@ -76,7 +80,8 @@ impl OutboxError {
             Self::InsertSuppressed => ERRCODE_TRIGGERED_ACTION_EXCEPTION,
             Self::NoSuchEvent { .. } => ERRCODE_NO_DATA_FOUND,
             Self::LeaseLost { .. } => ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            Self::NotATrigger => ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED,
+            Self::NotATrigger | Self::AlteredTable { .. } => ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED,
+            Self::OutOfMemory => ERRCODE_OUT_OF_MEMORY,
             Self::DamagedPayload => ERRCODE_DATA_CORRUPTED,
             Self::Internal { .. } => ERRCODE_INTERNAL_ERROR,
         }
@@ -108,6 +113,12 @@ impl OutboxError {
                 "outbox_event_guard was not called by a BEFORE INSERT OR UPDATE row trigger of outbox_event"
                     .into()
             }
+            Self::AlteredTable { column } => {
+                format!(
+                    "outbox_event_guard cannot guard this table: it has no column {column} of the right type"
+                )
+            }
+            Self::OutOfMemory => "out of memory for the hash of the payload".into(),
             Self::DamagedPayload => "payload is damaged: its stored form is no jsonb".into(),
             Self::Internal { what, code } => format!("unexpected result {code} of {what}"),
         }
@@ -139,11 +150,17 @@ impl OutboxError {
             Self::KeyHidden => "Choose another key, or enqueue as a role that may see the event.".into(),
             Self::KeyLost => "Retry the transaction.".into(),
             Self::InsertSuppressed => {
-                "Look for a BEFORE INSERT trigger that returns NULL for this event.".into()
+                "Look for a BEFORE INSERT trigger that returns NULL for this event, or changes its tenant, type or \
+                 deduplication key (or for a rule)."
+                    .into()
             }
             Self::NoSuchEvent { .. } => "Pass an id that outbox_claim_batch returned.".into(),
             Self::LeaseLost { found, .. } => found.hint().into(),
-            Self::NotATrigger => "Leave it to outbox_event's own trigger, and the table's columns and their types as they are.".into(),
+            Self::NotATrigger => "Leave it to outbox_event's own trigger.".into(),
+            Self::AlteredTable { .. } => {
+                "Leave outbox_event's columns and their types as the extension made them.".into()
+            }
+            Self::OutOfMemory => "Split the payload, or give the server more memory.".into(),
             Self::DamagedPayload => "Restore the row from a backup.".into(),
             Self::Internal { .. } => "This is a bug in outbox_ext: please report it.".into(),
         })
@@ -168,7 +185,8 @@ impl std::fmt::Display for Found {
             Self::Unchanged => write!(
                 f,
                 "The lease is held now, but the event was left as it was: another session of the same worker \
-                 changed it meanwhile, or a trigger on outbox_event suppressed the change."
+                 changed it meanwhile, or a trigger or a row-level security policy of outbox_event held the \
+                 change back."
             ),
         }
     }

@@ -25,7 +25,7 @@ CREATE FUNCTION outbox_event_guard() RETURNS trigger
 LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
 ")]
 fn outbox_event_guard(call: pg_sys::FunctionCallInfo) -> Result<crate::row::Tuple, ErrorReport> {
-    let trigger = TriggerCall::of(call).ok_or(OutboxError::NotATrigger)?;
+    let trigger = TriggerCall::of(call)?;
     let mut row = trigger.new_row();
     let old = trigger.old_row();
     check_values(&row, old.as_ref())?;
@@ -34,9 +34,14 @@ fn outbox_event_guard(call: pg_sys::FunctionCallInfo) -> Result<crate::row::Tupl
     Ok(trigger.store(row))
 }
 
-/// Values that no event can have, whatever its status.
+/// Refuses values that no event can have, whatever its status.
 fn check_values(row: &TupleValues, old: Option<&TupleValues>) -> Result<(), OutboxError> {
-    argument::tenant(row.get::<Uuid>(Column::TenantId))?;
+    // What an UPDATE leaves as it was is not its fault: a row that was written past this trigger must not
+    // keep claims, which update it, from ever succeeding.
+    let unchanged = |column| old.is_some_and(|old| old.same(row, column));
+    if !unchanged(Column::TenantId) {
+        argument::tenant(row.get::<Uuid>(Column::TenantId))?;
+    }
     for (name, column) in [
         ("available_at", Column::AvailableAt),
         ("locked_at", Column::LockedAt),
@@ -45,9 +50,11 @@ fn check_values(row: &TupleValues, old: Option<&TupleValues>) -> Result<(), Outb
         ("created_at", Column::CreatedAt),
         ("updated_at", Column::UpdatedAt),
     ] {
-        argument::finite(name, row.get::<Instant>(column))?;
+        if !unchanged(column) {
+            argument::finite(name, row.get::<Instant>(column))?;
+        }
     }
-    if !old.is_some_and(|old| old.same(row, Column::Headers)) {
+    if !unchanged(Column::Headers) {
         argument::object("headers", row.get::<Payload>(Column::Headers))?;
     }
     Ok(())

@@ -80,6 +80,15 @@ impl Session {
         unsafe { pg_sys::get_relname_relid(c"outbox_event".as_ptr(), self.schema) }
     }
 
+    /// Waits for the lock that writing takes, so that a clock read afterwards is not as old as the wait.
+    pub fn lock_table(&self) {
+        let table = self.table();
+        if table != pg_sys::InvalidOid {
+            // SAFETY: the lock is released with the transaction.
+            unsafe { pg_sys::LockRelationOid(table, pg_sys::RowExclusiveLock as pg_sys::LOCKMODE) };
+        }
+    }
+
     /// The index that claims go through.
     pub fn claim_index(&self) -> pg_sys::Oid {
         // SAFETY: as above.
@@ -239,29 +248,43 @@ impl Drop for PlannerSettings {
 }
 
 /// Holds back `plan_cache_mode = force_custom_plan`, which outranks a statement's own wish and would plan
-/// it anew, with the session's settings, at each call.
+/// it anew, with the session's settings, at each call. As a function's SET clause does, since a user's
+/// triggers run meanwhile and may set it too.
 struct GenericPlans {
-    before: c_int,
+    nest_level: c_int,
 }
 
 impl GenericPlans {
     fn enforced() -> Option<Self> {
         let forced_custom = pg_sys::PlanCacheMode::PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN as c_int;
-        // SAFETY: a plain variable of this backend's one thread.
+        // SAFETY: a variable of this backend's one thread; the new nest level is left in drop or, after an
+        // error, with the (sub)transaction.
         unsafe {
-            let before = pg_sys::plan_cache_mode;
-            (before == forced_custom).then(|| {
-                pg_sys::plan_cache_mode = pg_sys::PlanCacheMode::PLAN_CACHE_MODE_AUTO as c_int;
-                Self { before }
-            })
+            if pg_sys::plan_cache_mode != forced_custom {
+                return None;
+            }
+            let nest_level = pg_sys::NewGUCNestLevel();
+            pg_sys::set_config_option(
+                c"plan_cache_mode".as_ptr(),
+                c"auto".as_ptr(),
+                pg_sys::GucContext::PGC_USERSET,
+                pg_sys::GucSource::PGC_S_SESSION,
+                pg_sys::GucAction::GUC_ACTION_SAVE,
+                true,
+                0,
+                false,
+            );
+            Some(Self { nest_level })
         }
     }
 }
 
 impl Drop for GenericPlans {
     fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe { pg_sys::plan_cache_mode = self.before };
+        if !std::thread::panicking() {
+            // SAFETY: leaves the level that `enforced` entered.
+            unsafe { pg_sys::AtEOXact_GUC(true, self.nest_level) };
+        }
     }
 }
 

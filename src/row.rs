@@ -1,5 +1,6 @@
 //! A row of `outbox_event` in the hands of its trigger.
 
+use crate::error::OutboxError;
 use crate::plans::Value;
 use pgrx::callconv::{BoxRet, FcInfo};
 use pgrx::datum::Datum;
@@ -32,29 +33,30 @@ pub enum Column {
 }
 
 impl Column {
-    /// Every column, with the type that it is read as; the status is a domain, whose oid is not known.
-    const TYPES: [(Self, Option<pg_sys::Oid>); 15] = [
-        (Self::Id, Some(pg_sys::UUIDOID)),
-        (Self::TenantId, Some(pg_sys::UUIDOID)),
-        (Self::Payload, Some(pg_sys::JSONBOID)),
-        (Self::Headers, Some(pg_sys::JSONBOID)),
-        (Self::PayloadHash, Some(pg_sys::TEXTOID)),
-        (Self::Status, None),
-        (Self::AttemptCount, Some(pg_sys::INT4OID)),
-        (Self::ForgivenAttempts, Some(pg_sys::INT4OID)),
-        (Self::AvailableAt, Some(pg_sys::TIMESTAMPTZOID)),
-        (Self::LockedAt, Some(pg_sys::TIMESTAMPTZOID)),
-        (Self::LockedBy, Some(pg_sys::TEXTOID)),
-        (Self::CompletedAt, Some(pg_sys::TIMESTAMPTZOID)),
-        (Self::DeadAt, Some(pg_sys::TIMESTAMPTZOID)),
-        (Self::CreatedAt, Some(pg_sys::TIMESTAMPTZOID)),
-        (Self::UpdatedAt, Some(pg_sys::TIMESTAMPTZOID)),
+    /// Every column, with its name and the type that it is read as; the status is a domain, whose oid is not
+    /// known.
+    const ALL: [(Self, &'static str, Option<pg_sys::Oid>); 15] = [
+        (Self::Id, "id", Some(pg_sys::UUIDOID)),
+        (Self::TenantId, "tenant_id", Some(pg_sys::UUIDOID)),
+        (Self::Payload, "payload", Some(pg_sys::JSONBOID)),
+        (Self::Headers, "headers", Some(pg_sys::JSONBOID)),
+        (Self::PayloadHash, "payload_hash", Some(pg_sys::TEXTOID)),
+        (Self::Status, "status", None),
+        (Self::AttemptCount, "attempt_count", Some(pg_sys::INT4OID)),
+        (Self::ForgivenAttempts, "forgiven_attempts", Some(pg_sys::INT4OID)),
+        (Self::AvailableAt, "available_at", Some(pg_sys::TIMESTAMPTZOID)),
+        (Self::LockedAt, "locked_at", Some(pg_sys::TIMESTAMPTZOID)),
+        (Self::LockedBy, "locked_by", Some(pg_sys::TEXTOID)),
+        (Self::CompletedAt, "completed_at", Some(pg_sys::TIMESTAMPTZOID)),
+        (Self::DeadAt, "dead_at", Some(pg_sys::TIMESTAMPTZOID)),
+        (Self::CreatedAt, "created_at", Some(pg_sys::TIMESTAMPTZOID)),
+        (Self::UpdatedAt, "updated_at", Some(pg_sys::TIMESTAMPTZOID)),
     ];
 
-    /// Whether a table has the columns where they are looked for: a trigger can be put on any table, and a
-    /// column's type can be altered.
-    pub fn are_in(shape: pg_sys::TupleDesc) -> bool {
-        Self::TYPES.into_iter().all(|(column, expected)| {
+    /// The first column that a table has not where and as it is looked for: a trigger can be put on any
+    /// table, and a column's type can be altered.
+    pub fn altered_in(shape: pg_sys::TupleDesc) -> Option<&'static str> {
+        let fits = |column: Self, expected: Option<pg_sys::Oid>| {
             // SAFETY: the shape of an open relation; a column that is not there has the type 0. Any type of
             // variable length can be read as a text.
             unsafe {
@@ -64,7 +66,17 @@ impl Column {
                     None => found != pg_sys::InvalidOid && pg_sys::get_typlen(found) == -1,
                 }
             }
-        })
+        };
+        Self::ALL.into_iter().find(|&(column, _, expected)| !fits(column, expected)).map(|(_, name, _)| name)
+    }
+
+    /// How many bytes its values have; none where that varies, and zero where they are held by value.
+    fn width(self) -> Option<usize> {
+        match self {
+            Self::Id | Self::TenantId => Some(16),
+            Self::Payload | Self::Headers | Self::PayloadHash | Self::Status | Self::LockedBy => None,
+            _ => Some(0),
+        }
     }
 }
 
@@ -74,14 +86,14 @@ pub struct TriggerCall<'a> {
 }
 
 impl<'a> TriggerCall<'a> {
-    /// None when the function was called in any other way, or for a table that is not `outbox_event`.
-    pub fn of(call: pg_sys::FunctionCallInfo) -> Option<Self> {
+    /// 39P01 when the function was called in any other way, or for a table that is not like `outbox_event`.
+    pub fn of(call: pg_sys::FunctionCallInfo) -> Result<Self, OutboxError> {
         // SAFETY: PostgreSQL calls a function with its fcinfo; a context that is TriggerData says so in its
         // tag, and lives as long as the call.
         let data = unsafe {
             let context = (*call).context;
             if context.is_null() || (*context).type_ != pg_sys::NodeTag::T_TriggerData {
-                return None;
+                return Err(OutboxError::NotATrigger);
             }
             &*context.cast::<pg_sys::TriggerData>()
         };
@@ -92,7 +104,13 @@ impl<'a> TriggerCall<'a> {
             pg_sys::TRIGGER_EVENT_INSERT | pg_sys::TRIGGER_EVENT_UPDATE
         );
         let trigger = Self { data };
-        (writes && data.tg_event & timing == before_row && Column::are_in(trigger.shape())).then_some(trigger)
+        if !writes || data.tg_event & timing != before_row {
+            return Err(OutboxError::NotATrigger);
+        }
+        match Column::altered_in(trigger.shape()) {
+            Some(column) => Err(OutboxError::AlteredTable { column }),
+            None => Ok(trigger),
+        }
     }
 
     /// The row that is about to be stored.
@@ -174,12 +192,13 @@ impl TupleValues<'_> {
         self.set.push(column);
     }
 
-    /// Whether a column of variable length has the same bytes in both rows; TOASTed values are compared by
-    /// their pointers.
+    /// Whether a column has the same value in both rows, byte for byte; TOASTed values are compared by their
+    /// pointers.
     pub fn same(&self, other: &Self, column: Column) -> bool {
         match (self.at(column), other.at(column)) {
             ((_, true), (_, true)) => true,
-            ((a, false), (b, false)) => stored_bytes(a) == stored_bytes(b),
+            ((a, false), (b, false)) if column.width() == Some(0) => a.value() == b.value(),
+            ((a, false), (b, false)) => stored_bytes(a, column) == stored_bytes(b, column),
             _ => false,
         }
     }
@@ -190,10 +209,15 @@ impl TupleValues<'_> {
     }
 }
 
-fn stored_bytes<'a>(datum: pg_sys::Datum) -> &'a [u8] {
-    let varlena: *mut pg_sys::varlena = datum.cast_mut_ptr();
-    // SAFETY: a varlena that lives as long as the row, and whose header says how many bytes it has.
-    unsafe { std::slice::from_raw_parts(varlena.cast(), pgrx::varsize_any(varlena)) }
+/// The bytes of a value that is held by reference.
+fn stored_bytes<'a>(datum: pg_sys::Datum, column: Column) -> &'a [u8] {
+    let start: *mut pg_sys::varlena = datum.cast_mut_ptr();
+    // SAFETY: the value lives as long as the row, and has the width of its type or says itself how many
+    // bytes it has.
+    unsafe {
+        let width = column.width().unwrap_or_else(|| pgrx::varsize_any(start));
+        std::slice::from_raw_parts(start.cast(), width)
+    }
 }
 
 /// A tuple as a trigger returns it.

@@ -98,7 +98,7 @@ impl<'a> Holder<'a> {
 }
 
 static COMPLETE: Statement = Statement {
-    sql: "UPDATE {schema}.outbox_event
+    sql: "UPDATE ONLY {schema}.outbox_event
           SET status = 'completed', completed_at = $4, locked_at = NULL, locked_by = NULL,
               last_error_code = NULL, updated_at = $4
           WHERE id OPERATOR(pg_catalog.=) $1
@@ -111,7 +111,7 @@ static COMPLETE: Statement = Statement {
 
 static LOOK: Statement = Statement {
     sql: "SELECT status::pg_catalog.text, locked_by::pg_catalog.text, attempt_count::pg_catalog.int4
-          FROM {schema}.outbox_event WHERE id OPERATOR(pg_catalog.=) $1",
+          FROM ONLY {schema}.outbox_event WHERE id OPERATOR(pg_catalog.=) $1",
     parameters: &[UUIDOID],
     seeks: true,
 };
@@ -138,14 +138,14 @@ struct Failure<'a> {
 
 static LOCK: Statement = Statement {
     sql: "SELECT status::pg_catalog.text, locked_by::pg_catalog.text, attempt_count::pg_catalog.int4,
-                 (attempt_count OPERATOR(pg_catalog.-) forgiven_attempts)::pg_catalog.int4
-          FROM {schema}.outbox_event WHERE id OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE",
+                 attempt_count::pg_catalog.int8 OPERATOR(pg_catalog.-) forgiven_attempts::pg_catalog.int8
+          FROM ONLY {schema}.outbox_event WHERE id OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE",
     parameters: &[UUIDOID],
     seeks: true,
 };
 
 static FAIL: Statement = Statement {
-    sql: "UPDATE {schema}.outbox_event
+    sql: "UPDATE ONLY {schema}.outbox_event
           SET status = $2, dead_at = $3, available_at = coalesce($4, available_at), last_error_code = $5,
               locked_at = NULL, locked_by = NULL, updated_at = $6
           WHERE id OPERATOR(pg_catalog.=) $1",
@@ -157,9 +157,9 @@ fn fail(session: &Session, holder: &Holder, failure: &Failure) -> Result<Status,
     let event = Some(uuid(&holder.event));
     let row = session.run(&LOCK, [event])?.first();
     holder.judge(row)?;
-    let attempts = row.and_then(|row| row.get(4)).unwrap_or_default();
+    let attempts: i64 = row.and_then(|row| row.get(4)).unwrap_or_default();
     let now = clock::now();
-    let dead = attempts >= failure.max_attempts;
+    let dead = attempts >= i64::from(failure.max_attempts);
     let status = if dead { Status::Dead } else { Status::Pending };
     // A dead event keeps its available_at.
     let available_at = (!dead).then(|| failure.next_attempt.unwrap_or_else(|| retry_at(now, attempts)));
@@ -181,7 +181,7 @@ fn fail(session: &Session, holder: &Holder, failure: &Failure) -> Result<Status,
 }
 
 /// When an event that has failed is due again, if the worker does not say.
-fn retry_at(now: Instant, attempts: i32) -> Instant {
+fn retry_at(now: Instant, attempts: i64) -> Instant {
     let milliseconds = |setting: i32| std::time::Duration::from_millis(setting.max(0) as u64);
     let (base, max) = (milliseconds(settings::backoff_base()), milliseconds(settings::backoff_max()));
     // SAFETY: PostgreSQL seeds this state when a backend starts.

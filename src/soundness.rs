@@ -74,8 +74,11 @@ pub fn settle<'a>(old: Option<&Life<'_>>, new: &mut Life<'a>, now: Instant) -> R
 
 fn counts(old: Option<&Life>, new: &Life) -> Result<(), Unsound> {
     let unsound = |column, count: i32, rule| Err(Unsound { column, found: count.to_string(), rule });
-    let counted_on = old.is_some_and(|old| new.attempt_count <= old.attempt_count.saturating_add(1));
-    if new.attempt_count < 0 || new.attempt_count > MOST_ATTEMPTS && !counted_on {
+    // Claims go on counting from wherever a row that was written past the guard stands.
+    let counted_on = old.is_some_and(|old| {
+        (old.attempt_count..=old.attempt_count.saturating_add(1)).contains(&new.attempt_count)
+    });
+    if !(0..=MOST_ATTEMPTS).contains(&new.attempt_count) && !counted_on {
         return unsound("attempt_count", new.attempt_count, "Attempts are counted from 0 to 1000000000.");
     }
     if old.is_some_and(|old| new.attempt_count < old.attempt_count) {
@@ -86,7 +89,8 @@ fn counts(old: Option<&Life>, new: &Life) -> Result<(), Unsound> {
              For a fresh budget set forgiven_attempts = attempt_count.",
         );
     }
-    if !(0..=new.attempt_count).contains(&new.forgiven_attempts) {
+    let untouched = counted_on && old.is_some_and(|old| new.forgiven_attempts == old.forgiven_attempts);
+    if !(0..=new.attempt_count).contains(&new.forgiven_attempts) && !untouched {
         return unsound(
             "forgiven_attempts",
             new.forgiven_attempts,
@@ -125,7 +129,7 @@ fn lease(old: Option<&Life>, new: &mut Life, now: Instant) -> Result<(), Unsound
     let earlier = old.filter(|old| old.status == Status::Processing && old.locked_by == new.locked_by);
     let before = old.map_or(0, |old| old.attempt_count);
     if earlier.is_none() && new.attempt_count == before {
-        new.attempt_count += 1;
+        new.attempt_count = new.attempt_count.saturating_add(1);
     }
     Ok(())
 }

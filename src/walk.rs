@@ -33,6 +33,8 @@ pub struct Findings {
     /// The first and the last event that can be claimed.
     pub span: Option<(Order, Order)>,
     pub stopped: Stopped,
+    /// How many entries were walked.
+    pub entries: usize,
 }
 
 /// Where the walk stopped, and why.
@@ -57,21 +59,23 @@ impl Walk {
 
     fn along(&self, scan: &mut Scan) -> Findings {
         let started = Instant::now();
-        let (mut span, mut found): (Option<(Order, Order)>, _) = (None, 0);
-        for entry in 1.. {
-            let Some(order) = scan.next().filter(|order| *order < self.to) else { break };
+        let (mut findings, mut found) = (Findings { span: None, stopped: Stopped::AtTheEnd, entries: 0 }, 0);
+        while let Some(order) = scan.next().filter(|order| *order < self.to) {
+            findings.entries += 1;
             if found == self.wanted {
-                return Findings { span, stopped: Stopped::Enough(order) };
+                findings.stopped = Stopped::Enough(order);
+                break;
             }
-            if entry % ENTRIES_PER_LOOK == 0 && started.elapsed() >= self.budget {
-                return Findings { span, stopped: Stopped::OutOfTime(order) };
+            if findings.entries % ENTRIES_PER_LOOK == 0 && started.elapsed() >= self.budget {
+                findings.stopped = Stopped::OutOfTime(order);
+                break;
             }
             if scan.is_claimable(self.expired_before) {
-                span = Some((span.map_or(order, |(first, _)| first), order));
+                findings.span = Some((findings.span.map_or(order, |(first, _)| first), order));
                 found += 1;
             }
         }
-        Findings { span, stopped: Stopped::AtTheEnd }
+        findings
     }
 }
 
@@ -95,7 +99,7 @@ impl Scan {
         unsafe {
             let table = pg_sys::table_open(walk.queue.table, LOCK);
             let index = pg_sys::index_open(walk.queue.index, LOCK);
-            if !is_claim_index(index, walk.queue.table) || !Column::are_in((*table).rd_att) {
+            if !is_claim_index(index, walk.queue.table) || Column::altered_in((*table).rd_att).is_some() {
                 pg_sys::index_close(index, LOCK);
                 pg_sys::table_close(table, LOCK);
                 return None;

@@ -2,7 +2,7 @@
 //! crash. In a trusted extension the owner is no superuser, and a crash is everybody's.
 
 use support::cluster::Cluster;
-use support::{Client, Event, Outbox, Sql};
+use support::{Client, Database, Event, Outbox, Sql};
 
 /// Runs a statement, which may succeed or be refused, and leaves the transaction as it was; the backend must live.
 fn survives(session: &mut Client, sql: &str, situation: &str) {
@@ -107,4 +107,21 @@ fn the_guard_on_another_table_is_refused() {
         assert_eq!(session.refused(insert, &[]).sqlstate, "39P01");
         session.run("DROP TRIGGER wrong ON outbox_event");
     }
+}
+
+#[test]
+fn a_table_that_inherits_is_no_part_of_the_outbox() {
+    let database = Database::with_extension();
+    let mut session = database.session();
+    session.run(
+        "INSERT INTO outbox_event (aggregate_type, aggregate_id, event_type, payload, status)
+         VALUES ('order', gen_random_uuid(), 'done', '1', 'completed');
+         CREATE TABLE child () INHERITS (outbox_event);
+         INSERT INTO child (aggregate_type, aggregate_id, event_type, payload, payload_hash)
+         VALUES ('order', gen_random_uuid(), 'child', '1', repeat('0', 64))",
+    );
+    assert_eq!(session.claim("w", 10), [], "both rows have the same position, each in its own table");
+    let statuses: Vec<String> =
+        session.column("SELECT status::text FROM outbox_event ORDER BY event_type", &[]);
+    assert_eq!(statuses, ["pending", "completed"]);
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use support::outbox::{EXPIRED, ids};
+use support::waiting::HeldUp;
 use support::{Client, Database, Event, Outbox, Sql, Uuid};
 
 /// A session, and an event that worker "first" holds at attempt 1.
@@ -240,4 +241,19 @@ fn a_failure_puts_the_retry_off_by_a_jittered_backoff() {
     assert_eq!(beyond, 0);
     assert!(spread > 20, "40 failures are due again at only {spread} different moments");
     assert!(session.claim("w", 40).len() < 20, "they must not come back together and at once");
+}
+
+#[test]
+fn a_claim_that_waited_for_the_table_has_a_lease_from_after_the_wait() {
+    let database = Database::with_extension();
+    let (mut blocker, session) = (database.session(), database.session());
+    blocker.enqueue(&Event::default());
+    blocker.run("BEGIN; LOCK TABLE outbox_event IN SHARE MODE");
+    let held_up = HeldUp::start(&database, session, |session| session.claim("w", 10).len());
+    let waited_until: String = blocker.value("SELECT clock_timestamp()::text", &[]);
+    blocker.run("COMMIT");
+    let (mut session, claimed) = held_up.answer();
+    assert_eq!(claimed, 1);
+    let fresh = "SELECT locked_at >= $1::text::timestamptz FROM outbox_event";
+    assert!(session.value::<bool>(fresh, &[&waited_until]));
 }

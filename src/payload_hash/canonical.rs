@@ -9,11 +9,24 @@ pub trait Sink {
     fn put(&mut self, text: &[u8]);
 }
 
+/// Why a payload has no canonical text.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Unwritable {
+    Damaged,
+    OutOfMemory,
+}
+
+impl From<Damaged> for Unwritable {
+    fn from(_: Damaged) -> Self {
+        Self::Damaged
+    }
+}
+
 /// Turns a string of the database's encoding into UTF-8.
 pub type ToUtf8 = fn(&[u8]) -> Cow<'_, [u8]>;
 
 /// Writes the canonical text of the payload whose container starts at `stored`.
-pub fn write(stored: &[u8], to_utf8: ToUtf8, sink: &mut impl Sink) -> Result<(), Damaged> {
+pub fn write(stored: &[u8], to_utf8: ToUtf8, sink: &mut impl Sink) -> Result<(), Unwritable> {
     let mut writer = Writer { to_utf8, sink, open: Vec::new(), number: Vec::new() };
     writer.value(Container::new(stored)?.root()?)?;
     while let Some(container) = writer.open.last_mut() {
@@ -70,7 +83,7 @@ struct Writer<'a, 's, S> {
 }
 
 impl<'a, S: Sink> Writer<'a, '_, S> {
-    fn value(&mut self, value: Value<'a>) -> Result<(), Damaged> {
+    fn value(&mut self, value: Value<'a>) -> Result<(), Unwritable> {
         match value {
             Value::Null => self.sink.put(b"null"),
             Value::Bool(true) => self.sink.put(b"true"),
@@ -86,17 +99,24 @@ impl<'a, S: Sink> Writer<'a, '_, S> {
         Ok(())
     }
 
-    fn member(&mut self, key: &[u8], value: Value<'a>) -> Result<(), Damaged> {
+    fn member(&mut self, key: &[u8], value: Value<'a>) -> Result<(), Unwritable> {
         string(key, self.sink);
         self.sink.put(b":");
         self.value(value)
     }
 
-    fn begin(&mut self, container: Container<'a>) -> Result<(), Damaged> {
+    fn begin(&mut self, container: Container<'a>) -> Result<(), Unwritable> {
         let rest = if container.is_object() {
             self.sink.put(b"{");
-            let members = container.members()?.into_iter();
-            let mut members: Vec<_> = members.map(|(key, value)| ((self.to_utf8)(key), value)).collect();
+            let stored = container.members()?;
+            let mut members = Vec::new();
+            // Millions of members are more than the server may have room for, and a failed allocation would
+            // abort it.
+            members.try_reserve_exact(container.len()).map_err(|_| Unwritable::OutOfMemory)?;
+            for member in stored {
+                let (key, value) = member?;
+                members.push(((self.to_utf8)(key), value));
+            }
             members.sort_unstable_by(|a, b| a.0.cmp(&b.0));
             Rest::Members(members.into_iter())
         } else {
@@ -163,7 +183,7 @@ mod tests {
         let scalar_without_child = 0x5000_0001_u32.to_ne_bytes();
         let endless_object = 0x2FFF_FFFF_u32.to_ne_bytes();
         for stored in [&[][..], &[0, 0], &scalar_without_child, &endless_object] {
-            assert_eq!(write(stored, |text| Cow::Borrowed(text), &mut Vec::new()), Err(Damaged));
+            assert_eq!(write(stored, |text| Cow::Borrowed(text), &mut Vec::new()), Err(Unwritable::Damaged));
         }
     }
 }

@@ -8,15 +8,15 @@ mod stored;
 use crate::datum::Payload;
 use crate::encoding;
 use crate::error::{ErrorReport, OutboxError};
-use canonical::Sink;
+use canonical::{Sink, Unwritable};
 use pgrx::prelude::*;
 use sha2::{Digest, Sha256};
 
 /// The hash of a payload: 64 lower-case hexadecimal digits.
 ///
 /// # Errors
-/// `22004` for NULL, `22021` for a string that is no text in the database's encoding, `XX001` for a
-/// stored value that is damaged.
+/// `22004` for NULL, `22021` for a string that is no text in the database's encoding, `53200` for more
+/// members than there is memory for, `XX001` for a stored value that is damaged.
 #[pg_extern(immutable, parallel_safe)]
 fn outbox_payload_hash(payload: Option<Payload<'_>>) -> Result<String, ErrorReport> {
     let payload = payload.ok_or(OutboxError::MissingArgument { parameter: "payload" })?;
@@ -27,8 +27,10 @@ fn outbox_payload_hash(payload: Option<Payload<'_>>) -> Result<String, ErrorRepo
 pub fn of(payload: &Payload<'_>) -> Result<String, OutboxError> {
     let stored = payload.detoast();
     let mut digest = BlockDigest::new();
-    canonical::write(stored.container(), encoding::to_utf8, &mut digest)
-        .map_err(|stored::Damaged| OutboxError::DamagedPayload)?;
+    canonical::write(stored.container(), encoding::to_utf8, &mut digest).map_err(|error| match error {
+        Unwritable::Damaged => OutboxError::DamagedPayload,
+        Unwritable::OutOfMemory => OutboxError::OutOfMemory,
+    })?;
     Ok(digest.finish())
 }
 
@@ -57,6 +59,8 @@ impl BlockDigest {
     }
 
     fn flush(&mut self) {
+        // Hashing a hundred megabytes takes a second or two, and can be cancelled.
+        pg_sys::check_for_interrupts!();
         self.digest.update(&self.buffer[..self.filled]);
         self.filled = 0;
     }

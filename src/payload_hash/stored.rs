@@ -61,24 +61,20 @@ impl<'a> Container<'a> {
     }
 
     /// The members of an object, in the order they are stored in: shorter keys first.
-    pub fn members(self) -> Result<Vec<(&'a [u8], Value<'a>)>, Damaged> {
+    pub fn members(self) -> Result<impl Iterator<Item = Result<(&'a [u8], Value<'a>), Damaged>>, Damaged> {
         let mut keys = self.children(2 * self.len());
         let mut values = keys;
         for _ in 0..self.len() {
             values.next().ok_or(Damaged)??;
         }
-        // Not with_capacity(len): a damaged count must not ask for gigabytes.
-        let mut members = Vec::with_capacity(self.len().min(self.bytes.len() / 8));
-        for _ in 0..self.len() {
-            let Value::String(key) = keys.next().ok_or(Damaged)?? else {
-                return Err(Damaged);
-            };
-            members.push((key, values.next().ok_or(Damaged)??));
-        }
-        Ok(members)
+        Ok((0..self.len()).map(move |_| match (keys.next(), values.next()) {
+            (Some(Ok(Value::String(key))), Some(value)) => Ok((key, value?)),
+            _ => Err(Damaged),
+        }))
     }
 
-    fn len(self) -> usize {
+    /// How many elements or members there are; the header of a damaged one may say anything.
+    pub fn len(self) -> usize {
         (self.header & COUNT_MASK) as usize
     }
 

@@ -99,11 +99,9 @@ impl Clock {
         clock
     }
 
-    /// Sets it forward (or back), and returns the moment at which it stands. On the steady clock, which no
-    /// jump of the wall clock moves, more time passes than any sweep is put off by.
+    /// Sets it forward (or back), and returns the moment at which it stands.
     pub fn advance(&mut self, interval: &str) -> String {
         self.set(&self.after(interval));
-        test_clock::skip(std::time::Duration::from_secs(3_600));
         self.now()
     }
 
@@ -180,8 +178,15 @@ pub fn update_statement(id: &str, assignments: &str) -> String {
     format!("UPDATE outbox_event SET {assignments} WHERE id = '{id}'")
 }
 
-/// Claims, and returns the ids in the order in which they come.
+/// Claims, and returns the ids in the order in which they come. A sweep is due, so that nothing is passed
+/// over: pg_test/cursor.rs sees to that.
 pub fn claim(arguments: &str) -> Vec<String> {
+    test_clock::skip(std::time::Duration::from_secs(3_600));
+    claim_at_once(arguments)
+}
+
+/// Claims as soon after the last claim as it is.
+pub fn claim_at_once(arguments: &str) -> Vec<String> {
     texts(&format!("SELECT id FROM outbox_claim_batch({arguments})"))
 }
 

@@ -5,7 +5,7 @@ EVENTS    ?= examples/events.jsonl
 PG_CONFIG ?= pg_config
 
 .NOTPARALLEL:
-.PHONY: help demo stop test check lint fmt install clean setup
+.PHONY: help demo stop test bench check lint fmt install clean setup
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -19,6 +19,9 @@ stop: ## stop and delete the private servers
 
 test: setup ## all tests
 	@scripts/test
+
+bench: setup ## outbox_ext beside other ways to do its work, about a quarter of an hour; QUICK=1 for a look
+	@scripts/bench
 
 check: lint test ## lint, then test
 

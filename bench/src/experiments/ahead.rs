@@ -1,0 +1,60 @@
+//! Claims with many events ahead that cannot be claimed: leased to others, or due another day.
+
+use std::time::Instant;
+
+use serde::Deserialize;
+
+use crate::arena::{Arena, Fill};
+use crate::bench::Bench;
+use crate::failure::{Failure, Outcome};
+use crate::payload;
+use crate::samples::{Findings, Measure};
+use crate::server::Commit;
+use crate::workload::Sized;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ahead {
+    pub contestants: Vec<String>,
+    synchronous_commit: Commit,
+    payload: usize,
+    fill: Fill,
+    /// How many there are of those.
+    ahead: Sized,
+    /// How many wait to be claimed, for each claim.
+    waiting: u64,
+    claims: u64,
+}
+
+/// The size of the claims.
+const BATCH: i32 = 10;
+
+impl Ahead {
+    pub fn run(&self, bench: &Bench, findings: &mut Findings) -> Outcome<()> {
+        let text = payload::json(self.payload, 1);
+        for mut arena in bench.arenas(&self.contestants, self.synchronous_commit, findings)? {
+            bench.progress.at(&format!("{}: filling", arena.system.title));
+            arena.fill(self.fill, self.ahead.of(bench.quick), &text, BATCH)?;
+            arena.vacuum()?;
+            bench.progress.at(&format!("{}: claiming", arena.system.title));
+            self.claims(&mut arena, &text, findings)?;
+        }
+        Ok(())
+    }
+
+    fn claims(&self, arena: &mut Arena, text: &str, findings: &mut Findings) -> Outcome<()> {
+        let mut worker = arena.worker("worker", BATCH)?;
+        for claim in 0..=self.claims {
+            arena.fill(Fill::Waiting, self.waiting, text, BATCH)?;
+            let began = Instant::now();
+            let found = worker.claim()?;
+            let milliseconds = began.elapsed().as_secs_f64() * 1e3;
+            if found != self.waiting {
+                return Err(Failure::new(format!("a claim found {found} events, not {}", self.waiting)));
+            }
+            let measure = if claim == 0 { Measure::First } else { Measure::Latency };
+            findings.add(&arena.system.name, measure, self.payload, milliseconds);
+        }
+        Ok(())
+    }
+}

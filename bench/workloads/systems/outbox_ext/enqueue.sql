@@ -1,0 +1,1 @@
+SELECT outbox_enqueue(NULL, 'order', gen_random_uuid(), 'order.created', NULL, $1::text::jsonb)

@@ -1,0 +1,1 @@
+SELECT pgmq.send('bench', $1::text::jsonb)

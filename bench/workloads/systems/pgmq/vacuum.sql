@@ -1,0 +1,1 @@
+VACUUM (ANALYZE) pgmq.q_bench, pgmq.a_bench

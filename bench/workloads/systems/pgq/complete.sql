@@ -1,0 +1,1 @@
+SELECT pgq.finish_batch($1)

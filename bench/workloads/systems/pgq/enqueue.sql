@@ -1,0 +1,1 @@
+SELECT pgq.insert_event('bench', 'order.created', $1::text)

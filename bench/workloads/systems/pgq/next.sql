@@ -1,0 +1,1 @@
+SELECT pgq.next_batch('bench', 'bench')

@@ -1,0 +1,2 @@
+SELECT pgq.force_tick('bench');
+SELECT pgq.ticker('bench');

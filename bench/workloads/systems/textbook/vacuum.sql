@@ -1,0 +1,1 @@
+VACUUM (ANALYZE) outbox_event

@@ -126,10 +126,10 @@ impl<'a> Claim<'a> {
     /// The rows taken, in the order of what was found.
     fn batch<'s>(&self, session: &'s Session) -> Result<Vec<Row<'s>>, OutboxError> {
         let mut batch = Batch { wanted: self.wanted.batch_size, taken: Vec::new() };
-        match Queue::of(session) {
+        match Queue::of(session, self.wanted.lock_timeout) {
             Some(queue) => self.follow_cursor(session, &queue, &mut batch)?,
             None => {
-                self.fill(session, &mut batch, Order::FIRST, self.end())?;
+                self.fill(session, &mut batch, (Order::FIRST, self.end()), usize::MAX)?;
             }
         }
         Ok(batch.in_order())
@@ -149,7 +149,7 @@ impl<'a> Claim<'a> {
         if due {
             self.sweep(session, queue, batch, position)?;
         }
-        let (last, full) = self.fill(session, batch, position, self.end())?;
+        let (last, full) = self.fill(session, batch, (position, self.end()), usize::MAX)?;
         let cheap = queue.cursor(self.now, |cursor| {
             cursor.scanned(last, full, clock::steady());
             cursor.sweep_is_cheap()
@@ -183,12 +183,12 @@ impl<'a> Claim<'a> {
             };
             let Some(findings) = walk.run() else {
                 // Not to be walked: the statement sweeps, at whatever cost.
-                self.fill(session, batch, Order::FIRST, position)?;
+                self.fill(session, batch, (Order::FIRST, position), usize::MAX)?;
                 break None;
             };
             entries += findings.entries;
-            if let Some((first, last)) = findings.span {
-                self.fill(session, batch, first, last)?;
+            if let Some(span) = findings.span {
+                self.fill(session, batch, span, findings.claimable)?;
             }
             match findings.stopped {
                 // Events that were buried have left room for more.
@@ -208,24 +208,26 @@ impl<'a> Claim<'a> {
         Order::end_of(self.now)
     }
 
-    /// Takes claimable events of a stretch of the queue until the batch is full. Returns the last event that
-    /// it found, and whether it stopped because the batch was full.
+    /// Takes claimable events of a stretch of the queue until the batch is full, or as many were met as there
+    /// are known to be. (A scan ends by the first column of its bound only: among events of one available_at
+    /// it would go on looking.) Returns the last event that it found, and whether it stopped for being full.
     fn fill<'s>(
         &self,
         session: &'s Session,
         batch: &mut Batch<'s>,
-        from: Order,
-        to: Order,
+        (from, to): (Order, Order),
+        mut known: usize,
     ) -> Result<(Option<Order>, bool), OutboxError> {
         let (mut last, mut buried) = (None, 0);
-        while batch.room() > 0 && buried < MOST_BURIED {
-            let wanted = batch.room();
+        while batch.room().min(known) > 0 && buried < MOST_BURIED {
+            let wanted = batch.room().min(known);
             let (found, spent) = self.scan(session, from, to, wanted)?;
             last = last.max(found.iter().chain(&spent).map(|found| found.order).max());
             let exhausted = found.len() + spent.len() < wanted;
             self.bury(session, &spent)?;
             self.take(session, &found, batch)?;
             buried += spent.len();
+            known -= found.len() + spent.len();
             if exhausted || spent.is_empty() {
                 return Ok((last, !exhausted));
             }

@@ -89,10 +89,14 @@ impl Session {
         }
     }
 
-    /// The index that claims go through.
+    /// The index that claims go through, if it is there.
     pub fn claim_index(&self) -> pg_sys::Oid {
-        // SAFETY: as above.
-        unsafe { pg_sys::get_relname_relid(c"outbox_event_claim_idx".as_ptr(), self.schema) }
+        // SAFETY: catalog look-ups by name and by oid.
+        unsafe {
+            let found = pg_sys::get_relname_relid(c"outbox_event_claim_idx".as_ptr(), self.schema);
+            let is_index = pg_sys::get_rel_relkind(found) == pg_sys::RELKIND_INDEX as c_char;
+            if is_index { found } else { pg_sys::InvalidOid }
+        }
     }
 
     /// Runs a statement, and returns the rows it touched and the tuples it returned.

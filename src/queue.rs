@@ -8,8 +8,10 @@ use pgrx::pg_sys::{self, SysCacheIdentifier};
 use std::cell::RefCell;
 use std::ffi::c_void;
 
-/// The table, and the file that holds it: TRUNCATE and VACUUM FULL make a new one.
-type Key = (pg_sys::Oid, pg_sys::Oid);
+/// What a cursor is for: a table, the file that holds it (TRUNCATE and VACUUM FULL make a new one), and the
+/// lock_timeout in microseconds. A sweep is judged by the timeout of the claim that makes it: were cursors
+/// shared, a longer one could make every sweep that a shorter one needs.
+type Key = (pg_sys::Oid, pg_sys::Oid, i128);
 
 /// The queue that a call claims from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,13 +32,13 @@ impl Queue {
     /// The queue of the extension that is being called. None where the cursor is off: under row-level
     /// security, since what is visible may change with a setting; and from REPEATABLE READ on, since an old
     /// snapshot sees no new events.
-    pub fn of(session: &Session) -> Option<Self> {
+    pub fn of(session: &Session, lock_timeout: i128) -> Option<Self> {
         let (table, index) = (session.table(), session.claim_index());
         // SAFETY: a plain variable of this backend's one thread.
         let old_snapshot = unsafe { pg_sys::XactIsoLevel } >= pg_sys::XACT_REPEATABLE_READ as i32;
         let missing = table == pg_sys::InvalidOid || index == pg_sys::InvalidOid;
         let off = missing || old_snapshot || is_hidden(table);
-        (!off).then(|| Self { key: (table, file_of(table)), table, index })
+        (!off).then(|| Self { key: (table, file_of(table), lock_timeout), table, index })
     }
 
     /// Reads or changes the queue's cursor.

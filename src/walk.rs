@@ -33,6 +33,8 @@ pub struct Findings {
     /// The first and the last event that can be claimed.
     pub span: Option<(Order, Order)>,
     pub stopped: Stopped,
+    /// How many events can be claimed.
+    pub claimable: usize,
     /// How many entries were walked.
     pub entries: usize,
 }
@@ -59,20 +61,20 @@ impl Walk {
 
     fn along(&self, scan: &mut Scan) -> Findings {
         let started = Instant::now();
-        let (mut findings, mut found) = (Findings { span: None, stopped: Stopped::AtTheEnd, entries: 0 }, 0);
+        let mut findings = Findings { span: None, stopped: Stopped::AtTheEnd, claimable: 0, entries: 0 };
         while let Some(order) = scan.next().filter(|order| *order < self.to) {
             findings.entries += 1;
-            if found == self.wanted {
+            if findings.claimable == self.wanted {
                 findings.stopped = Stopped::Enough(order);
                 break;
             }
-            if findings.entries % ENTRIES_PER_LOOK == 0 && started.elapsed() >= self.budget {
+            if findings.entries.is_multiple_of(ENTRIES_PER_LOOK) && started.elapsed() >= self.budget {
                 findings.stopped = Stopped::OutOfTime(order);
                 break;
             }
             if scan.is_claimable(self.expired_before) {
                 findings.span = Some((findings.span.map_or(order, |(first, _)| first), order));
-                found += 1;
+                findings.claimable += 1;
             }
         }
         findings
@@ -120,10 +122,19 @@ impl Scan {
 
     /// The key of the next entry, whether its event is visible or not.
     fn next(&mut self) -> Option<Order> {
-        // SAFETY: the scan is open, and keeps the entry until the next one is asked for.
-        unsafe {
-            let tid = pg_sys::index_getnext_tid(self.scan, pg_sys::ScanDirection::ForwardScanDirection);
-            if tid.is_null() { None } else { Some(key_of((*self.scan).xs_itup)) }
+        loop {
+            // SAFETY: the scan is open, and keeps the entry until the next one is asked for.
+            unsafe {
+                let tid = pg_sys::index_getnext_tid(self.scan, pg_sys::ScanDirection::ForwardScanDirection);
+                if tid.is_null() {
+                    return None;
+                }
+                let entry = (*self.scan).xs_itup;
+                // A user may have dropped a NOT NULL: an event without a place in the queue is not claimed.
+                if u32::from((*entry).t_info) & pg_sys::INDEX_NULL_MASK == 0 {
+                    return Some(key_of(entry));
+                }
+            }
         }
     }
 
@@ -165,7 +176,8 @@ impl Scan {
 /// The columns of the claim index; `key_of` reads entries by their places.
 const KEY_COLUMNS: [i16; 3] = [Column::AvailableAt as i16, Column::CreatedAt as i16, Column::Id as i16];
 
-/// Whether the index has the shape that is read here: a user may have put another in its place.
+/// Whether the index has the shape that is read here, ascending and over unfinished rows: a user may have put
+/// another in its place.
 ///
 /// # Safety
 /// The index is open.
@@ -178,10 +190,33 @@ unsafe fn is_claim_index(index: pg_sys::Relation, table: pg_sys::Oid) -> bool {
             && (*shape).indnatts == 3
             && (*shape).indkey.values.as_slice(3) == KEY_COLUMNS
             && (*(*index).rd_rel).relam == pg_sys::BTREE_AM_OID
+            && (0..3).all(|column| *(*index).rd_indoption.add(column) == 0)
+            && columns_of_predicate(index) == [Column::CompletedAt as i32, Column::DeadAt as i32]
     }
 }
 
-/// The key of an entry: none of its columns is null, so they lie behind the entry's header of eight bytes
+/// The columns that the index's predicate speaks of, in ascending order.
+///
+/// # Safety
+/// The index is open.
+unsafe fn columns_of_predicate(index: pg_sys::Relation) -> Vec<i32> {
+    // A set of columns holds their numbers above this one, since there are negative ones.
+    let offset = pg_sys::FirstLowInvalidHeapAttributeNumber;
+    // SAFETY: the predicate is a copy, and the set is one too; both live in the call's memory context.
+    unsafe {
+        let mut columns = std::ptr::null_mut();
+        pg_sys::pull_varattnos(pg_sys::RelationGetIndexPredicate(index).cast(), 1, &mut columns);
+        let mut numbers = Vec::new();
+        let mut member = pg_sys::bms_next_member(columns, -1);
+        while member >= 0 {
+            numbers.push(member + offset);
+            member = pg_sys::bms_next_member(columns, member);
+        }
+        numbers
+    }
+}
+
+/// The key of an entry none of whose columns is null, so that they lie behind the entry's header of eight bytes
 /// one after the other, eight, eight and sixteen bytes long.
 ///
 /// # Safety

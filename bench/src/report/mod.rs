@@ -30,6 +30,9 @@ pub struct Report<'b> {
 impl Report<'_> {
     pub fn print(&self) {
         println!("\n{}", table::lines(&self.sections));
+        if self.bench.quick {
+            println!("A quick run: its tables are smaller than the rows say, and it proves less.");
+        }
         for section in &self.sections {
             section.findings.notes.iter().for_each(|note| println!("{note}"));
         }

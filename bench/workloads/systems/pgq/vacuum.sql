@@ -6,3 +6,6 @@ VACUUM pgq.consumer;
 VACUUM pgq.queue;
 VACUUM pgq.tick;
 VACUUM pgq.retry_queue;
+ANALYZE pgq.event_1_0;
+ANALYZE pgq.event_1_1;
+ANALYZE pgq.event_1_2;

@@ -1,5 +1,6 @@
 //! Tests that run inside one backend, in one transaction that is rolled back; by topic.
 
+mod array;
 mod backoff;
 mod claim;
 mod cursor;

@@ -6,6 +6,7 @@
 //! `outbox_fail`.
 
 use crate::argument;
+use crate::array;
 use crate::clock;
 use crate::cursor::Cost;
 use crate::datum::{Span, Text};
@@ -386,19 +387,6 @@ static BURY: Statement = Statement {
 
 /// The positions as a `tid[]`.
 fn positions(found: &[Found]) -> Value {
-    let mut positions: Vec<_> =
-        found.iter().map(|found| pg_sys::Datum::from(std::ptr::from_ref(&found.position))).collect();
-    // SAFETY: as many datums as are said, each pointing at six bytes that are aligned to two; the array is
-    // a copy in the session's memory.
-    let array = unsafe {
-        pg_sys::construct_array(
-            positions.as_mut_ptr(),
-            positions.len() as i32,
-            pg_sys::TIDOID,
-            size_of::<pg_sys::ItemPointerData>() as i32,
-            false,
-            pg_sys::TYPALIGN_SHORT as std::ffi::c_char,
-        )
-    };
-    Some(pg_sys::Datum::from(array))
+    let position = |found: &Found| Some(pg_sys::Datum::from(std::ptr::from_ref(&found.position)));
+    Some(array::of(pg_sys::TIDOID, found.iter().map(position)))
 }

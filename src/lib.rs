@@ -5,6 +5,7 @@
 //! built the way it is.
 
 mod argument;
+mod array;
 mod backoff;
 mod claim;
 mod clock;

@@ -1,5 +1,6 @@
 //! Tests that run inside one backend, in one transaction that is rolled back; by topic.
 
+mod aggregate_id;
 mod array;
 mod backoff;
 mod claim;
@@ -10,6 +11,7 @@ mod guard;
 mod model;
 mod model_agreement;
 mod payload_hash;
+mod payload_limit;
 mod settings;
 mod settle;
 mod support;

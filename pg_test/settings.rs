@@ -17,6 +17,8 @@ mod tests {
                 "outbox.backoff_base 1000 ms 0 2147483647 integer user",
                 "outbox.backoff_max 3600000 ms 0 2147483647 integer user",
                 "outbox.max_attempts 25 - 0 2147483647 integer user",
+                "outbox.max_payload_bytes 0 B 0 2147483647 integer superuser",
+                "outbox.notify_channel  - string user",
             ]
         );
     }
@@ -43,13 +45,30 @@ mod tests {
 
     #[pg_test]
     fn values_out_of_range_or_malformed_are_refused() {
-        for name in ["outbox.max_attempts", "outbox.backoff_base", "outbox.backoff_max"] {
+        for name in
+            ["outbox.max_attempts", "outbox.backoff_base", "outbox.backoff_max", "outbox.max_payload_bytes"]
+        {
             for given in ["-1", "2147483648", "many", "", "1 parsec", "NaN"] {
                 let refusal = refused(&format!("SET LOCAL {name} = '{given}'"));
                 assert_eq!(refusal.sqlstate, "22023", "{name} = {given}: {refusal:?}");
             }
         }
         assert_eq!(refused("SET LOCAL outbox.max_attempts = '1s'").sqlstate, "22023");
+    }
+
+    #[pg_test]
+    fn a_channel_that_notify_would_refuse_is_refused_when_it_is_set() {
+        for channel in ["x".repeat(63), "é".repeat(31), "Any 'channel\" at all".into(), String::new()] {
+            run(&format!("SET LOCAL outbox.notify_channel = {}", quoted(&channel)));
+            assert_eq!(one::<String>("current_setting('outbox.notify_channel')"), channel);
+            enqueue(&[]);
+        }
+        for channel in ["x".repeat(64), "é".repeat(32), "x".repeat(10_000)] {
+            let refusal = refused(&format!("SET LOCAL outbox.notify_channel = {}", quoted(&channel)));
+            assert_eq!(refusal.sqlstate, "22023", "{refusal:?}");
+            assert!(refusal.message.contains("outbox.notify_channel"), "{refusal:?}");
+            assert!(refusal.detail.contains("63 bytes") && refusal.hint.contains("63 bytes"), "{refusal:?}");
+        }
     }
 
     #[pg_test]

@@ -23,6 +23,7 @@ mod tests {
         assert_eq!(
             functions("pg_get_function_arguments(p.oid)"),
             [
+                "outbox_aggregate_id: aggregate_type text, key text",
                 "outbox_claim_batch: worker_id text, batch_size integer DEFAULT 100, \
                  lock_timeout interval DEFAULT '00:05:00'::interval, max_attempts integer DEFAULT NULL::integer, \
                  only_event_types text[] DEFAULT NULL::text[], only_tenant uuid DEFAULT NULL::uuid, \
@@ -49,6 +50,7 @@ mod tests {
         assert_eq!(
             functions("pg_get_function_result(p.oid)"),
             [
+                "outbox_aggregate_id: uuid",
                 "outbox_claim_batch: TABLE(id uuid, tenant_id uuid, aggregate_type text, aggregate_id uuid, \
                  event_type text, deduplication_key text, payload jsonb, attempt_count integer, headers jsonb, \
                  created_at timestamp with time zone, locked_at timestamp with time zone)",
@@ -63,11 +65,12 @@ mod tests {
     }
 
     #[pg_test]
-    fn functions_are_volatile_and_parallel_unsafe_but_the_hash() {
+    fn functions_are_volatile_and_parallel_unsafe_but_those_that_compute() {
         let volatile = "v, parallel u";
         assert_eq!(
             functions("concat(p.provolatile, ', parallel ', p.proparallel)"),
             [
+                "outbox_aggregate_id: i, parallel s".into(),
                 format!("outbox_claim_batch: {volatile}"),
                 format!("outbox_complete: {volatile}"),
                 format!("outbox_enqueue: {volatile}"),
@@ -287,7 +290,7 @@ mod tests {
             "SELECT p.proname::text FROM pg_proc p
              WHERE {OF_THE_EXTENSION} AND has_function_privilege('public', p.oid, 'EXECUTE') ORDER BY 1"
         ));
-        assert_eq!(callable, ["outbox_event_id", "outbox_payload_hash"]);
+        assert_eq!(callable, ["outbox_aggregate_id", "outbox_event_id", "outbox_payload_hash"]);
     }
 
     #[pg_test]

@@ -6,6 +6,7 @@ ALTER DOMAIN outbox_deduplication_key OWNER TO @extowner@;
 ALTER TABLE outbox_event OWNER TO @extowner@;
 ALTER FUNCTION outbox_event_id OWNER TO @extowner@;
 ALTER FUNCTION outbox_payload_hash OWNER TO @extowner@;
+ALTER FUNCTION outbox_aggregate_id OWNER TO @extowner@;
 ALTER FUNCTION outbox_event_guard OWNER TO @extowner@;
 ALTER FUNCTION outbox_enqueue OWNER TO @extowner@;
 ALTER FUNCTION outbox_claim_batch OWNER TO @extowner@;

@@ -21,6 +21,12 @@ impl<'a> Payload<'a> {
         self.datum
     }
 
+    /// How many bytes it has when nothing is compressed, without looking at them: its header says so.
+    pub fn size(&self) -> usize {
+        // SAFETY: the datum is a jsonb varlena; of one that is stored elsewhere only the pointer is read.
+        unsafe { pg_sys::toast_raw_datum_size(self.datum) - pg_sys::VARHDRSZ }
+    }
+
     /// Whether it is a JSON object (and not an array, a scalar or JSON null).
     pub fn is_object(&self) -> bool {
         crate::payload_hash::is_object(self.detoast().container())

@@ -23,7 +23,8 @@ use pgrx::{IntoDatum, Uuid};
 /// * `headers`: an object, handed to the worker and no part of the payload hash.
 ///
 /// # Errors
-/// `22004` a required argument is NULL; `22023` an argument out of range; `23505` the key was used with
+/// `22004` a required argument is NULL; `22023` an argument out of range; `54000` the payload is larger than
+/// `outbox.max_payload_bytes` allows; `23505` the key was used with
 /// another payload or aggregate; `42501` the key's event is hidden by row-level security; `40001` the key
 /// was lost to a concurrent transaction; `09000` a trigger suppressed the event.
 #[pg_extern(volatile, parallel_unsafe)]

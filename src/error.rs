@@ -12,6 +12,8 @@ pub enum OutboxError {
     MissingArgument { parameter: &'static str },
     /// 22023, for a parameter or a column
     InvalidArgument { parameter: &'static str, found: String, rule: &'static str },
+    /// 54000
+    PayloadTooLarge { size: usize, limit: usize },
     /// 0A000
     NotSupportedYet { parameter: &'static str },
     /// 23505
@@ -73,6 +75,7 @@ impl OutboxError {
         match self {
             Self::MissingArgument { .. } => ERRCODE_NULL_VALUE_NOT_ALLOWED,
             Self::InvalidArgument { .. } => ERRCODE_INVALID_PARAMETER_VALUE,
+            Self::PayloadTooLarge { .. } => ERRCODE_PROGRAM_LIMIT_EXCEEDED,
             Self::NotSupportedYet { .. } => ERRCODE_FEATURE_NOT_SUPPORTED,
             Self::KeyConflict { .. } => ERRCODE_UNIQUE_VIOLATION,
             Self::KeyHidden => ERRCODE_INSUFFICIENT_PRIVILEGE,
@@ -91,6 +94,7 @@ impl OutboxError {
         match self {
             Self::MissingArgument { parameter } => format!("{parameter} must not be null"),
             Self::InvalidArgument { parameter, .. } => format!("invalid value for {parameter}"),
+            Self::PayloadTooLarge { .. } => "payload is larger than outbox.max_payload_bytes allows".into(),
             Self::NotSupportedYet { parameter } => format!("{parameter} is not supported yet"),
             Self::KeyConflict { differs, .. } => {
                 let what = match differs {
@@ -127,6 +131,9 @@ impl OutboxError {
     fn detail(&self) -> Option<String> {
         Some(match self {
             Self::InvalidArgument { parameter, found, .. } => format!("{parameter} is {found}."),
+            Self::PayloadTooLarge { size, limit } => {
+                format!("payload has {size} bytes, the limit is {limit} bytes.")
+            }
             Self::KeyConflict { holder, .. } => format!("The key is held by event {holder}."),
             Self::LeaseLost { found, .. } => found.to_string(),
             Self::NoSuchEvent { .. } => {
@@ -142,6 +149,10 @@ impl OutboxError {
         Some(match self {
             Self::MissingArgument { parameter } => format!("Pass a value for {parameter}."),
             Self::InvalidArgument { rule, .. } => (*rule).into(),
+            Self::PayloadTooLarge { .. } => {
+                "Store the bulk elsewhere and pass a reference to it, or have a superuser raise outbox.max_payload_bytes."
+                    .into()
+            }
             Self::NotSupportedYet { parameter } => format!("Leave {parameter} out."),
             Self::KeyConflict { .. } => {
                 "Use one key for one event: repeat a call with the same payload and aggregate, or choose another key."

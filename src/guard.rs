@@ -1,5 +1,6 @@
 //! The trigger on `outbox_event` that makes every row sound, whoever writes it: our own functions, a plain
-//! INSERT, COPY, a restore or an UPDATE by hand. It fills in the payload hash that a writer leaves out.
+//! INSERT, COPY, a restore or an UPDATE by hand. It fills in the payload hash that a writer leaves out, and
+//! wakes workers when an event becomes claimable.
 //!
 //! It has no WHEN clause: PostgreSQL parses that again for every statement, which costs more than this.
 
@@ -13,13 +14,15 @@ use crate::plans::moment;
 use crate::row::{Column, TriggerCall, TupleValues};
 use crate::soundness::{self, Life, Unsound};
 use crate::status::Status;
+use crate::wake_up;
 use pgrx::prelude::*;
 use pgrx::{IntoDatum, Uuid, pg_sys};
 
 /// Makes rows of `outbox_event` sound before they are stored.
 ///
 /// # Errors
-/// `22023` a value that no event can have; `39P01` not called by a trigger.
+/// `22023` a value that no event can have; `54000` the payload is larger than `outbox.max_payload_bytes`
+/// allows; `39P01` not called by a trigger.
 #[pg_extern(sql = "
 CREATE FUNCTION outbox_event_guard() RETURNS trigger
 LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
@@ -88,12 +91,16 @@ fn fill_payload_hash(row: &mut TupleValues, old: Option<&TupleValues>) -> Result
 fn settle_life<'a>(row: &mut TupleValues<'a>, old: Option<&TupleValues<'a>>) -> Result<(), OutboxError> {
     // Where a column that must not be null is null, PostgreSQL's own constraint says so.
     let Some(given) = life(row) else { return Ok(()) };
+    let (before, now) = (old.and_then(life), clock::now());
     let mut sound = given;
-    soundness::settle(old.and_then(life).as_ref(), &mut sound, clock::now()).map_err(
-        |Unsound { column, found, rule }| OutboxError::InvalidArgument { parameter: column, found, rule },
-    )?;
+    soundness::settle(before.as_ref(), &mut sound, now).map_err(|Unsound { column, found, rule }| {
+        OutboxError::InvalidArgument { parameter: column, found, rule }
+    })?;
     if sound != given {
         store_life(row, &sound);
+    }
+    if sound.is_ready(now) && !before.is_some_and(|before| before.is_ready(now)) {
+        wake_up::workers();
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! hand them on, and settle each one. The surface is SQL: see README.md, and docs/design.md for why it is
 //! built the way it is.
 
+mod aggregate_id;
 mod argument;
 mod array;
 mod backoff;
@@ -29,6 +30,7 @@ mod settings;
 mod settle;
 mod soundness;
 mod status;
+mod wake_up;
 mod walk;
 
 #[cfg(any(test, feature = "pg_test"))]

@@ -13,6 +13,7 @@ extension_sql_file!(
     name = "comments",
     requires = [
         "table",
+        aggregate_id::outbox_aggregate_id,
         enqueue::outbox_enqueue,
         claim::outbox_claim_batch,
         settle::outbox_complete,

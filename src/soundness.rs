@@ -30,6 +30,13 @@ pub struct Life<'a> {
     pub dead_at: Option<Instant>,
 }
 
+impl Life<'_> {
+    /// Whether a worker may claim it at once, without a lease that has to expire first.
+    pub fn is_ready(&self, now: Instant) -> bool {
+        self.status == Status::Pending && self.available_at <= now
+    }
+}
+
 /// A row that cannot be made sound: which column, what it holds, and the rule that it breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsound {

@@ -126,3 +126,20 @@ fn sql_ascii_names_that_are_no_text_are_taken_or_refused_and_break_nothing() {
     let kept: i32 = session.value("SELECT octet_length(last_error_code) FROM outbox_event", &[]);
     assert_eq!(kept, 1024);
 }
+
+#[test]
+fn aggregate_ids_are_the_same_in_every_encoding() {
+    let id = "SELECT outbox_aggregate_id($1, $2)::text";
+    for (encoding, aggregate_type, key, golden) in [
+        ("EUC_JP", "order", "42", "0f1e6c43-f4fa-5708-b8b7-5e622e764402"),
+        ("LATIN1", "é", "ü", "ec96836f-398f-5245-bce6-63b2efbff894"),
+        ("EUC_JP", "注文", "あ", "4549caea-a854-56be-87f8-e1aa3174247f"),
+        ("SQL_ASCII", "é", "日本語", "67712ba4-c20c-581f-aca4-72bd5000e718"),
+    ] {
+        let database = Database::with_encoding(encoding);
+        assert_eq!(database.session().value::<String>(id, &[&aggregate_type, &key]), golden, "{encoding}");
+    }
+    let database = Database::with_encoding("SQL_ASCII");
+    let refusal = database.session().refused(r"SELECT outbox_aggregate_id('order', E'\xe9')", &[]);
+    assert_eq!(refusal.sqlstate, "22021");
+}

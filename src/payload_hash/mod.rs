@@ -8,6 +8,7 @@ mod stored;
 use crate::datum::Payload;
 use crate::encoding;
 use crate::error::{ErrorReport, OutboxError};
+use crate::settings;
 use canonical::{Sink, Unwritable};
 use pgrx::prelude::*;
 use sha2::{Digest, Sha256};
@@ -20,11 +21,20 @@ use sha2::{Digest, Sha256};
 #[pg_extern(immutable, parallel_safe)]
 fn outbox_payload_hash(payload: Option<Payload<'_>>) -> Result<String, ErrorReport> {
     let payload = payload.ok_or(OutboxError::MissingArgument { parameter: "payload" })?;
-    Ok(of(&payload)?)
+    Ok(digest(&payload)?)
 }
 
-/// The hash of a payload, for those who store it.
+/// The hash of a payload, for those who store it. 54000 for one that is over `outbox.max_payload_bytes`.
 pub fn of(payload: &Payload<'_>) -> Result<String, OutboxError> {
+    if let Some(limit) = settings::max_payload_bytes()
+        && payload.size() > limit
+    {
+        return Err(OutboxError::PayloadTooLarge { size: payload.size(), limit });
+    }
+    digest(payload)
+}
+
+fn digest(payload: &Payload<'_>) -> Result<String, OutboxError> {
     let stored = payload.detoast();
     let mut digest = BlockDigest::new();
     canonical::write(stored.container(), encoding::to_utf8, &mut digest).map_err(|error| match error {

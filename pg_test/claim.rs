@@ -205,24 +205,7 @@ mod tests {
     }
 
     #[pg_test]
-    fn parameters_that_are_not_built_yet_are_refused_when_they_are_given() {
-        enqueue(&[]);
-        for (parameter, value) in [
-            ("only_event_types", "'{order.created}'"),
-            ("only_event_types", "'{}'"),
-            ("only_event_types", "ARRAY[NULL::text]"),
-            ("only_tenant", "'7e000000-0000-4000-8000-000000000001'"),
-            ("ordered", "true"),
-        ] {
-            let call = format!("outbox_claim_batch('w', {parameter} => {value})");
-            assert_refused(&call, "0A000", parameter);
-        }
-        assert_refused("outbox_claim_batch('w', ordered => NULL)", "22004", "ordered");
-        assert!(holds("bool_and(status = 'pending') FROM outbox_event"));
-    }
-
-    #[pg_test]
-    fn parameters_that_are_not_built_yet_can_be_left_at_their_defaults() {
+    fn further_parameters_can_be_left_at_their_defaults() {
         let id = enqueue(&[]);
         assert_eq!(claim("'w', 10, '1 minute', 5, NULL, NULL, false"), [id]);
     }

@@ -216,6 +216,7 @@ mod tests {
             ("dead_at", "NULL"),
             ("created_at", &now),
             ("updated_at", &now),
+            ("claimed_in_order", "NULL"),
         ]);
         assert_eq!(columns(&id), expected);
     }

@@ -7,13 +7,16 @@ mod claim;
 mod cursor;
 mod dedup;
 mod enqueue;
+mod filter;
 mod guard;
 mod model;
 mod model_agreement;
+mod ordered;
 mod payload_hash;
 mod payload_limit;
 mod settings;
 mod settle;
+mod settle_batch;
 mod support;
 mod surface;
 

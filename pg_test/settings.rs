@@ -16,6 +16,7 @@ mod tests {
             [
                 "outbox.backoff_base 1000 ms 0 2147483647 integer user",
                 "outbox.backoff_max 3600000 ms 0 2147483647 integer user",
+                "outbox.delete_completed off - bool user",
                 "outbox.max_attempts 25 - 0 2147483647 integer user",
                 "outbox.max_payload_bytes 0 B 0 2147483647 integer superuser",
                 "outbox.notify_channel  - string user",

@@ -29,6 +29,7 @@ mod tests {
                  only_event_types text[] DEFAULT NULL::text[], only_tenant uuid DEFAULT NULL::uuid, \
                  ordered boolean DEFAULT false",
                 "outbox_complete: event_id uuid, worker_id text, attempt integer DEFAULT NULL::integer",
+                "outbox_complete_batch: event_ids uuid[], worker_id text, attempts integer[] DEFAULT NULL::integer[]",
                 "outbox_enqueue: tenant_id uuid DEFAULT NULL::uuid, aggregate_type text DEFAULT NULL::text, \
                  aggregate_id uuid DEFAULT NULL::uuid, event_type text DEFAULT NULL::text, \
                  deduplication_key text DEFAULT NULL::text, payload jsonb DEFAULT NULL::jsonb, \
@@ -36,11 +37,19 @@ mod tests {
                  headers jsonb DEFAULT NULL::jsonb",
                 "outbox_event_guard: ",
                 "outbox_event_id: ",
+                "outbox_extend_batch: event_ids uuid[], worker_id text, attempts integer[] DEFAULT NULL::integer[]",
                 "outbox_fail: event_id uuid, worker_id text, error_code text, \
                  max_attempts integer DEFAULT NULL::integer, \
                  next_attempt timestamp with time zone DEFAULT NULL::timestamp with time zone, \
                  attempt integer DEFAULT NULL::integer",
+                "outbox_fail_batch: event_ids uuid[], worker_id text, error_code text, \
+                 max_attempts integer DEFAULT NULL::integer, \
+                 next_attempt timestamp with time zone DEFAULT NULL::timestamp with time zone, \
+                 attempts integer[] DEFAULT NULL::integer[]",
                 "outbox_payload_hash: payload jsonb",
+                "outbox_release_batch: event_ids uuid[], worker_id text, \
+                 available_at timestamp with time zone DEFAULT NULL::timestamp with time zone, \
+                 attempts integer[] DEFAULT NULL::integer[]",
             ]
         );
     }
@@ -55,11 +64,15 @@ mod tests {
                  event_type text, deduplication_key text, payload jsonb, attempt_count integer, headers jsonb, \
                  created_at timestamp with time zone, locked_at timestamp with time zone)",
                 "outbox_complete: void",
+                "outbox_complete_batch: SETOF uuid",
                 "outbox_enqueue: uuid",
                 "outbox_event_guard: trigger",
                 "outbox_event_id: uuid",
+                "outbox_extend_batch: SETOF uuid",
                 "outbox_fail: text",
+                "outbox_fail_batch: TABLE(id uuid, status text)",
                 "outbox_payload_hash: text",
+                "outbox_release_batch: SETOF uuid",
             ]
         );
     }
@@ -73,11 +86,15 @@ mod tests {
                 "outbox_aggregate_id: i, parallel s".into(),
                 format!("outbox_claim_batch: {volatile}"),
                 format!("outbox_complete: {volatile}"),
+                format!("outbox_complete_batch: {volatile}"),
                 format!("outbox_enqueue: {volatile}"),
                 format!("outbox_event_guard: {volatile}"),
                 format!("outbox_event_id: {volatile}"),
+                format!("outbox_extend_batch: {volatile}"),
                 format!("outbox_fail: {volatile}"),
+                format!("outbox_fail_batch: {volatile}"),
                 "outbox_payload_hash: i, parallel s".into(),
+                format!("outbox_release_batch: {volatile}"),
             ]
         );
     }
@@ -122,6 +139,7 @@ mod tests {
                 "dead_at timestamp with time zone",
                 "created_at timestamp with time zone not null clock_timestamp()",
                 "updated_at timestamp with time zone not null clock_timestamp()",
+                "claimed_in_order boolean",
             ]
         );
     }
@@ -130,6 +148,7 @@ mod tests {
     fn the_guard_knows_the_columns_by_their_numbers() {
         for (column, name) in [
             (Column::TenantId, "tenant_id"),
+            (Column::EventType, "event_type"),
             (Column::Payload, "payload"),
             (Column::Headers, "headers"),
             (Column::PayloadHash, "payload_hash"),
@@ -143,6 +162,7 @@ mod tests {
             (Column::DeadAt, "dead_at"),
             (Column::CreatedAt, "created_at"),
             (Column::UpdatedAt, "updated_at"),
+            (Column::ClaimedInOrder, "claimed_in_order"),
         ] {
             let number = column as i32;
             let found: String = one(&format!(
@@ -180,11 +200,17 @@ mod tests {
         assert_eq!(
             indexes,
             [
+                "CREATE INDEX outbox_event_aggregate_idx ON public.outbox_event USING btree \
+                 (aggregate_id, aggregate_type, created_at, id) \
+                 WHERE ((completed_at IS NULL) AND (dead_at IS NULL))",
                 "CREATE INDEX outbox_event_claim_idx ON public.outbox_event USING btree \
                  (available_at, created_at, id) WHERE ((completed_at IS NULL) AND (dead_at IS NULL))",
                 "CREATE UNIQUE INDEX outbox_event_deduplication_idx ON public.outbox_event USING btree \
                  (tenant_id, event_type, deduplication_key) NULLS NOT DISTINCT \
                  WHERE (deduplication_key IS NOT NULL)",
+                "CREATE UNIQUE INDEX outbox_event_in_flight_idx ON public.outbox_event USING btree \
+                 (aggregate_id, aggregate_type) \
+                 WHERE (claimed_in_order AND (completed_at IS NULL) AND (dead_at IS NULL))",
                 "CREATE UNIQUE INDEX outbox_event_pkey ON public.outbox_event USING btree (id)",
             ]
         );
@@ -206,7 +232,7 @@ mod tests {
                 "autovacuum_vacuum_insert_threshold=20000",
                 "autovacuum_vacuum_scale_factor=0.01",
                 "autovacuum_vacuum_threshold=5000",
-                "fillfactor=50",
+                "fillfactor=45",
             ]
         );
     }
@@ -300,11 +326,15 @@ mod tests {
     }
 
     /// The calls that write, of an event that is not there.
-    const WRITERS: [(&str, &str); 4] = [
+    const WRITERS: &[(&str, &str)] = &[
         ("outbox_enqueue", "NULL, 'order', gen_random_uuid(), 'order.created', NULL, '1'"),
         ("outbox_claim_batch", "'w'"),
         ("outbox_complete", "gen_random_uuid(), 'w'"),
+        ("outbox_complete_batch", "ARRAY[gen_random_uuid()], 'w'"),
+        ("outbox_extend_batch", "ARRAY[gen_random_uuid()], 'w'"),
         ("outbox_fail", "gen_random_uuid(), 'w', 'e'"),
+        ("outbox_fail_batch", "ARRAY[gen_random_uuid()], 'w', 'e'"),
+        ("outbox_release_batch", "ARRAY[gen_random_uuid()], 'w'"),
     ];
 
     #[pg_test]

@@ -12,6 +12,10 @@ ALTER FUNCTION outbox_enqueue OWNER TO @extowner@;
 ALTER FUNCTION outbox_claim_batch OWNER TO @extowner@;
 ALTER FUNCTION outbox_complete OWNER TO @extowner@;
 ALTER FUNCTION outbox_fail OWNER TO @extowner@;
+ALTER FUNCTION outbox_complete_batch OWNER TO @extowner@;
+ALTER FUNCTION outbox_fail_batch OWNER TO @extowner@;
+ALTER FUNCTION outbox_extend_batch OWNER TO @extowner@;
+ALTER FUNCTION outbox_release_batch OWNER TO @extowner@;
 
 -- PUBLIC calls nothing that writes. The functions run with their caller's rights (SECURITY INVOKER), so a
 -- caller needs rights on the table too.
@@ -20,3 +24,7 @@ REVOKE ALL ON FUNCTION outbox_enqueue FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_claim_batch FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_complete FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_fail FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox_complete_batch FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox_fail_batch FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox_extend_batch FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox_release_batch FROM PUBLIC;

@@ -20,11 +20,12 @@ CREATE TABLE outbox_event (
     dead_at timestamptz,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    claimed_in_order boolean,
     CONSTRAINT outbox_event_pkey PRIMARY KEY (id)
 ) WITH (
     -- Room for the claim's new version beside the old one, so that claiming is a HOT update: WAL per event
     -- 1,448 bytes against 2,734 at fillfactor 100; 60 gave 68% HOT, 40 gained nothing.
-    fillfactor = 50,
+    fillfactor = 45,
     -- A queue turns over its rows all day: vacuum by count rather than by share of a growing history.
     autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_scale_factor = 0.01,
@@ -39,6 +40,16 @@ CREATE TABLE outbox_event (
 -- status either): that would end HOT.
 CREATE INDEX outbox_event_claim_idx ON outbox_event (available_at, created_at, id)
     WHERE completed_at IS NULL AND dead_at IS NULL;
+
+-- The unfinished events of an aggregate in the order of ordered claims. aggregate_id comes first, since uuids
+-- compare faster than texts and tell nearly all aggregates apart.
+CREATE INDEX outbox_event_aggregate_idx ON outbox_event (aggregate_id, aggregate_type, created_at, id)
+    WHERE completed_at IS NULL AND dead_at IS NULL;
+
+-- At most one event of an aggregate is in flight by an ordered claim, whatever the sessions can see of each
+-- other. Claims without an order leave claimed_in_order null, and stay HOT.
+CREATE UNIQUE INDEX outbox_event_in_flight_idx ON outbox_event (aggregate_id, aggregate_type)
+    WHERE claimed_in_order AND completed_at IS NULL AND dead_at IS NULL;
 
 -- Events of no tenant are one tenant.
 CREATE UNIQUE INDEX outbox_event_deduplication_idx

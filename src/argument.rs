@@ -3,7 +3,8 @@
 use crate::datum::{Payload, Span, Text};
 use crate::error::OutboxError;
 use crate::instant::Instant;
-use pgrx::Uuid;
+use pgrx::datum::UnboxDatum;
+use pgrx::{Array, Uuid};
 
 /// Names (aggregate and event types, workers) have 1 to this many bytes.
 pub const NAME_BYTES: usize = 255;
@@ -15,6 +16,15 @@ pub const ERROR_CODE_BYTES: usize = 1024;
 /// 22004 for NULL.
 pub fn required<T>(parameter: &'static str, value: Option<T>) -> Result<T, OutboxError> {
     value.ok_or(OutboxError::MissingArgument { parameter })
+}
+
+/// The elements of a required array, none of which is NULL.
+pub fn elements<'a, T: UnboxDatum>(
+    parameter: &'static str,
+    value: Option<&'a Array<'_, T>>,
+) -> Result<Vec<T::As<'a>>, OutboxError> {
+    let elements: Option<_> = required(parameter, value)?.iter().collect();
+    elements.ok_or(OutboxError::NullElement { parameter })
 }
 
 /// A required name.
@@ -51,9 +61,9 @@ fn within(
 }
 
 /// A tenant, when there is one.
-pub fn tenant(value: Option<Uuid>) -> Result<Option<Uuid>, OutboxError> {
+pub fn tenant(parameter: &'static str, value: Option<Uuid>) -> Result<Option<Uuid>, OutboxError> {
     if value.is_some_and(|tenant| tenant.as_bytes() == &[0; 16]) {
-        return invalid("tenant_id", "the all-zero uuid", "Use NULL for an event of no tenant.");
+        return invalid(parameter, "the all-zero uuid", "No event has this tenant; NULL stands for none.");
     }
     Ok(value)
 }
@@ -107,14 +117,6 @@ pub fn max_attempts(value: Option<i32>) -> Result<i32, OutboxError> {
         ),
         Some(limit) => Ok(limit),
         None => Ok(crate::settings::max_attempts()),
-    }
-}
-
-/// 0A000 for a value, since what it asks for is not built yet.
-pub fn not_yet<T>(parameter: &'static str, value: Option<T>) -> Result<(), OutboxError> {
-    match value {
-        Some(_) => Err(OutboxError::NotSupportedYet { parameter }),
-        None => Ok(()),
     }
 }
 

@@ -11,18 +11,21 @@ use crate::clock;
 use crate::cursor::Cost;
 use crate::datum::{Span, Text};
 use crate::error::{ErrorReport, OutboxError};
+use crate::filter::Filter;
 use crate::instant::Instant;
 use crate::order::Order;
 use crate::plans::{Row, Session, Statement, Value, moment};
 use crate::queue::Queue;
 use crate::result_set::ResultSet;
 use crate::status::Status;
+use crate::succession::{self, settled};
 use crate::walk::{Stopped, Walk};
-use pgrx::Uuid;
-use pgrx::datum::AnyArray;
-use pgrx::pg_sys::{self, INT8OID, TEXTOID, TIDARRAYOID, TIMESTAMPTZOID, UUIDOID};
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::pg_sys::{self, BOOLOID, INT8OID, TEXTARRAYOID, TEXTOID, TIDARRAYOID, TIMESTAMPTZOID, UUIDOID};
 use pgrx::prelude::*;
+use pgrx::{Array, Uuid};
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 /// Leases up to `batch_size` events to a worker.
@@ -31,13 +34,16 @@ use std::time::Duration;
 /// * `lock_timeout`: above zero; a lease that was taken longer ago than this has expired.
 /// * `max_attempts`: an event whose lease expired after so many counted attempts goes to dead instead;
 ///   NULL means `outbox.max_attempts`.
-/// * `only_event_types`, `only_tenant`, `ordered`: not supported yet (0A000).
+/// * `only_event_types`, `only_tenant`: only events of these types, of this tenant; NULL means all.
+/// * `ordered`: only the first unfinished event of each aggregate, by (created_at, id), and only while no other
+///   of the aggregate is in flight.
 ///
 /// Rows come in the order (available_at, created_at, id), by the values found.
 ///
 /// # Errors
-/// `22004` a required argument is NULL; `22023` an argument out of range; `0A000` a parameter that is not
-/// supported yet; `40001` under REPEATABLE READ, when an event was changed since the snapshot.
+/// `22004` a required argument is NULL; `22023` an argument out of range; `40001` under REPEATABLE READ, when
+/// an event was changed since the snapshot, and in an ordered claim, when another session claims an event of
+/// the same aggregate at the same moment (after a replay or a late commit).
 #[pg_extern(sql = r#"
 CREATE FUNCTION outbox_claim_batch(
     worker_id text,
@@ -69,19 +75,17 @@ fn outbox_claim_batch(
     batch_size: Option<i32>,
     lock_timeout: Option<Span>,
     max_attempts: Option<i32>,
-    only_event_types: Option<AnyArray>,
+    only_event_types: Option<Array<Text<'_>>>,
     only_tenant: Option<Uuid>,
     ordered: Option<bool>,
     call: pg_sys::FunctionCallInfo,
 ) -> Result<(), ErrorReport> {
-    argument::not_yet("only_event_types", only_event_types)?;
-    argument::not_yet("only_tenant", only_tenant)?;
-    argument::not_yet("ordered", argument::required("ordered", ordered)?.then_some(()))?;
     let wanted = Wanted {
         worker: argument::name("worker_id", worker_id)?,
         batch_size: argument::at_least_one("batch_size", batch_size)? as usize,
         lock_timeout: argument::positive("lock_timeout", lock_timeout)?,
         max_attempts: argument::max_attempts(max_attempts)?,
+        filter: Filter::new(only_event_types, only_tenant, ordered)?,
     };
     let mut result = ResultSet::begin(call);
     let session = Session::open(call)?;
@@ -99,6 +103,7 @@ struct Wanted<'a> {
     /// In microseconds.
     lock_timeout: i128,
     max_attempts: i32,
+    filter: Filter,
 }
 
 /// A claim at a moment.
@@ -119,6 +124,12 @@ const MOST_BURIED: usize = 1_000;
 /// the entries of them all.
 const SLICE: Duration = Duration::from_millis(if cfg!(feature = "pg_test") { 60_000 } else { 2 });
 
+/// Its name is in the message of the error that it raises.
+const IN_FLIGHT_INDEX: &str = "outbox_event_in_flight_idx";
+
+/// To ask whether an event is the head of its aggregate takes as long as to walk so many entries.
+const ENTRIES_PER_PROBE: usize = 10;
+
 impl<'a> Claim<'a> {
     fn new(wanted: Wanted<'a>, now: Instant) -> Self {
         Self { expired_before: now.plus(-wanted.lock_timeout), wanted, now }
@@ -127,7 +138,7 @@ impl<'a> Claim<'a> {
     /// The rows taken, in the order of what was found.
     fn batch<'s>(&self, session: &'s Session) -> Result<Vec<Row<'s>>, OutboxError> {
         let mut batch = Batch { wanted: self.wanted.batch_size, taken: Vec::new() };
-        match Queue::of(session, self.wanted.lock_timeout) {
+        match Queue::of(session, self.wanted.lock_timeout, &self.wanted.filter) {
             Some(queue) => self.follow_cursor(session, &queue, &mut batch)?,
             None => {
                 self.fill(session, &mut batch, (Order::FIRST, self.end()), usize::MAX)?;
@@ -175,7 +186,7 @@ impl<'a> Claim<'a> {
         let stopped = loop {
             let left = SLICE.saturating_sub(clock::steady() - started);
             let walk = Walk {
-                queue: *queue,
+                queue,
                 from,
                 to: position,
                 expired_before: self.expired_before,
@@ -188,6 +199,10 @@ impl<'a> Claim<'a> {
                 break None;
             };
             entries += findings.entries;
+            if self.wanted.filter.ordered {
+                // Each of them is asked whether it is the head of its aggregate.
+                entries += findings.claimable * ENTRIES_PER_PROBE;
+            }
             if let Some(span) = findings.span {
                 self.fill(session, batch, span, findings.claimable)?;
             }
@@ -222,39 +237,52 @@ impl<'a> Claim<'a> {
         let (mut last, mut buried) = (None, 0);
         while batch.room().min(known) > 0 && buried < MOST_BURIED {
             let wanted = batch.room().min(known);
-            let (found, spent) = self.scan(session, from, to, wanted)?;
-            last = last.max(found.iter().chain(&spent).map(|found| found.order).max());
-            let exhausted = found.len() + spent.len() < wanted;
-            self.bury(session, &spent)?;
-            self.take(session, &found, batch)?;
-            buried += spent.len();
-            known -= found.len() + spent.len();
-            if exhausted || spent.is_empty() {
+            let found = self.scan(session, from, to, wanted)?;
+            last = last.max(found.last);
+            self.bury(session, &found.spent)?;
+            self.give_back(session, &found.overtaken)?;
+            self.take(session, &found.claimable, batch)?;
+            let passed = found.spent.len() + found.overtaken.len();
+            let exhausted = passed + found.claimable.len() < wanted;
+            buried += passed;
+            known -= passed + found.claimable.len();
+            // In order, what was passed may have made way for others.
+            if passed == 0 || exhausted && !self.wanted.filter.ordered {
                 return Ok((last, !exhausted));
             }
         }
         Ok((last, true))
     }
 
-    /// Finds and locks claimable events, and parts those to take from those whose attempts are used up.
+    /// Finds and locks events.
     fn scan(
         &self,
         session: &Session,
         from: Order,
         to: Order,
         wanted: usize,
-    ) -> Result<(Vec<Found>, Vec<Found>), OutboxError> {
+    ) -> Result<Findings, OutboxError> {
         let bound = |bound: &Order| {
             let id = pg_sys::Datum::from(bound.id.as_ptr());
             [Some(moment(bound.available_at)), Some(moment(bound.created_at)), Some(id)]
         };
         let ([a, b, c], [d, e, f]) = (bound(&from), bound(&to));
-        let limit = Some(pg_sys::Datum::from(wanted as i64));
-        let rows = session.run(&SCAN, [a, b, c, d, e, f, Some(moment(self.expired_before)), limit])?;
-        let found = rows.iter().filter_map(|row| Found::read(&row));
-        Ok(found.partition(|found| {
-            !found.expired || found.counted_attempts < i64::from(self.wanted.max_attempts)
-        }))
+        let (expired_before, limit) = (moment(self.expired_before), pg_sys::Datum::from(wanted as i64));
+        let [event_types, tenant] = self.wanted.filter.values();
+        let statement = if self.wanted.filter.ordered { &SCAN_IN_ORDER } else { &SCAN };
+        let rows = session
+            .run(statement, [a, b, c, d, e, f, Some(expired_before), Some(limit), event_types, tenant])?;
+        let mut findings = Findings::default();
+        for found in rows.iter().filter_map(|row| Found::read(&row)) {
+            findings.last = findings.last.max(Some(found.order));
+            let spent = found.expired && found.counted_attempts >= i64::from(self.wanted.max_attempts);
+            match (spent, found.overtaken) {
+                (true, _) => findings.spent.push(found),
+                (false, true) => findings.overtaken.push(found),
+                (false, false) => findings.claimable.push(found),
+            }
+        }
+        Ok(findings)
     }
 
     fn take<'s>(
@@ -267,17 +295,46 @@ impl<'a> Claim<'a> {
             return Ok(());
         }
         let orders: HashMap<_, _> = found.iter().map(|found| (found.order.id, found.order)).collect();
-        let taken = session
-            .run(&TAKE, [positions(found), Some(moment(self.now)), Some(self.wanted.worker.datum())])?;
+        let values = [
+            positions(found),
+            Some(moment(self.now)),
+            Some(self.wanted.worker.datum()),
+            self.wanted.filter.ordered.then_some(pg_sys::Datum::from(true)),
+        ];
+        let taken = self.or_lost(|| session.run(&TAKE, values))?;
         let in_order = |row: Row<'s>| Some((*orders.get(row.get::<Uuid>(1)?.as_bytes())?, row));
         batch.taken.extend(taken.iter().filter_map(in_order));
         Ok(())
     }
 
+    /// One event of an aggregate may be in flight by an ordered claim: the unique index says so also to a
+    /// session that cannot see yet what another has claimed (after a replay or a late commit). To be told of
+    /// it is 40001 rather than 23505.
+    fn or_lost<T>(&self, take: impl FnOnce() -> Result<T, OutboxError>) -> Result<T, OutboxError> {
+        PgTryBuilder::new(AssertUnwindSafe(take))
+            .catch_when(PgSqlErrorCode::ERRCODE_UNIQUE_VIOLATION, |error| match &error {
+                CaughtError::PostgresError(report) if report.message().contains(IN_FLIGHT_INDEX) => {
+                    Err(OutboxError::ClaimLost)
+                }
+                _ => error.rethrow(),
+            })
+            .execute()
+    }
+
     /// Sends events to dead.
     fn bury(&self, session: &Session, spent: &[Found]) -> Result<(), OutboxError> {
-        if !spent.is_empty() {
-            session.run(&BURY, [positions(spent), Some(moment(self.now))])?;
+        if spent.is_empty() {
+            return Ok(());
+        }
+        let buried = session.run(&BURY, [positions(spent), Some(moment(self.now))])?;
+        succession::advance(session, &buried, self.now)
+    }
+
+    /// Ends expired leases of events that an earlier one of their aggregate has come before, by a replay or a
+    /// late commit: it is the earlier one's turn, which waits for as long as the later one is in flight.
+    fn give_back(&self, session: &Session, overtaken: &[Found]) -> Result<(), OutboxError> {
+        if !overtaken.is_empty() {
+            session.run(&GIVE_BACK, [positions(overtaken), Some(moment(self.now))])?;
         }
         Ok(())
     }
@@ -300,12 +357,24 @@ impl<'s> Batch<'s> {
     }
 }
 
-/// An event that the scan found, and has locked.
+/// What a scan found, and has locked.
+#[derive(Default)]
+struct Findings {
+    claimable: Vec<Found>,
+    /// Their leases have expired, and their attempts are used up.
+    spent: Vec<Found>,
+    /// Their leases have expired, and in order it is not their turn.
+    overtaken: Vec<Found>,
+    last: Option<Order>,
+}
+
+/// An event that the scan found.
 struct Found {
     position: pg_sys::ItemPointerData,
     order: Order,
     expired: bool,
     counted_attempts: i64,
+    overtaken: bool,
 }
 
 impl Found {
@@ -320,6 +389,7 @@ impl Found {
             },
             expired: status == Status::Processing,
             counted_attempts: row.get(6)?,
+            overtaken: row.get(7)?,
         })
     }
 }
@@ -327,35 +397,85 @@ impl Found {
 // The predicates on completed_at and dead_at are literals, so that they prove the claim index under a
 // generic plan. A lease without a start (written past the trigger, by replication) has expired. NO KEY
 // UPDATE, since FOR UPDATE would block the inserts of rows that refer to the event.
-static SCAN: Statement = Statement {
-    sql: "SELECT ctid, available_at::pg_catalog.timestamptz, created_at::pg_catalog.timestamptz,
-                 id::pg_catalog.uuid, status::pg_catalog.text,
-                 attempt_count::pg_catalog.int8 OPERATOR(pg_catalog.-) forgiven_attempts::pg_catalog.int8
-          FROM ONLY {schema}.outbox_event
-          WHERE completed_at IS NULL AND dead_at IS NULL
-            AND (available_at, created_at, id) OPERATOR(pg_catalog.>=) ($1, $2, $3)
-            AND (available_at, created_at, id) OPERATOR(pg_catalog.<=) ($4, $5, $6)
-            AND (status::pg_catalog.text OPERATOR(pg_catalog.=) 'pending'
-                 OR status::pg_catalog.text OPERATOR(pg_catalog.=) 'processing'
-                    AND (locked_at IS NULL OR locked_at OPERATOR(pg_catalog.<) $7))
-          ORDER BY available_at, created_at, id
-          LIMIT $8
-          FOR NO KEY UPDATE SKIP LOCKED",
-    parameters: &[
-        TIMESTAMPTZOID,
-        TIMESTAMPTZOID,
-        UUIDOID,
-        TIMESTAMPTZOID,
-        TIMESTAMPTZOID,
-        UUIDOID,
-        TIMESTAMPTZOID,
-        INT8OID,
-    ],
-    seeks: true,
-};
+macro_rules! scan {
+    ($overtaken:expr, $turn:expr) => {
+        Statement {
+            sql: concat!(
+                "SELECT event.ctid, event.available_at::pg_catalog.timestamptz,
+                        event.created_at::pg_catalog.timestamptz, event.id::pg_catalog.uuid,
+                        event.status::pg_catalog.text,
+                        event.attempt_count::pg_catalog.int8
+                            OPERATOR(pg_catalog.-) event.forgiven_attempts::pg_catalog.int8, ",
+                $overtaken,
+                " FROM ONLY {schema}.outbox_event AS event
+                  WHERE event.completed_at IS NULL AND event.dead_at IS NULL
+                    AND (event.available_at, event.created_at, event.id) OPERATOR(pg_catalog.>=) ($1, $2, $3)
+                    AND (event.available_at, event.created_at, event.id) OPERATOR(pg_catalog.<=) ($4, $5, $6)
+                    AND ($9 IS NULL OR event.event_type::pg_catalog.text OPERATOR(pg_catalog.=) ANY ($9))
+                    AND ($10 IS NULL OR event.tenant_id OPERATOR(pg_catalog.=) $10)
+                    AND (event.status::pg_catalog.text OPERATOR(pg_catalog.=) 'pending' ",
+                $turn,
+                "        OR event.status::pg_catalog.text OPERATOR(pg_catalog.=) 'processing'
+                            AND (event.locked_at IS NULL OR event.locked_at OPERATOR(pg_catalog.<) $7))
+                  ORDER BY event.available_at, event.created_at, event.id
+                  LIMIT $8
+                  FOR NO KEY UPDATE OF event SKIP LOCKED"
+            ),
+            parameters: &[
+                TIMESTAMPTZOID,
+                TIMESTAMPTZOID,
+                UUIDOID,
+                TIMESTAMPTZOID,
+                TIMESTAMPTZOID,
+                UUIDOID,
+                TIMESTAMPTZOID,
+                INT8OID,
+                TEXTARRAYOID,
+                UUIDOID,
+            ],
+            seeks: true,
+        }
+    };
+}
+
+// Whether an unfinished event of the aggregate comes before. The ORDER BY is that of the index by aggregate, so
+// that no other can serve, and LIMIT rather than EXISTS keeps it: the entry just before answers for an event
+// that has to wait, however many wait with it.
+macro_rules! earlier {
+    () => {
+        "(SELECT true FROM ONLY {schema}.outbox_event AS earlier
+          WHERE earlier.completed_at IS NULL AND earlier.dead_at IS NULL
+            AND earlier.aggregate_id OPERATOR(pg_catalog.=) event.aggregate_id
+            AND earlier.aggregate_type::pg_catalog.text
+                OPERATOR(pg_catalog.=) event.aggregate_type::pg_catalog.text
+            AND (earlier.created_at, earlier.id) OPERATOR(pg_catalog.<) (event.created_at, event.id)
+          ORDER BY earlier.created_at DESC, earlier.id DESC LIMIT 1)"
+    };
+}
+
+// Whether an event of the aggregate is in flight, claimed in order.
+macro_rules! in_flight {
+    () => {
+        "(SELECT true FROM ONLY {schema}.outbox_event AS other
+          WHERE other.claimed_in_order AND other.completed_at IS NULL AND other.dead_at IS NULL
+            AND other.aggregate_id OPERATOR(pg_catalog.=) event.aggregate_id
+            AND other.aggregate_type::pg_catalog.text
+                OPERATOR(pg_catalog.=) event.aggregate_type::pg_catalog.text
+          ORDER BY other.aggregate_id, other.aggregate_type LIMIT 1)"
+    };
+}
+
+static SCAN: Statement = scan!("false", "");
+
+static SCAN_IN_ORDER: Statement = scan!(
+    concat!(earlier!(), " IS NOT NULL"),
+    concat!("AND ", earlier!(), " IS NULL AND ", in_flight!(), " IS NULL")
+);
 
 const RESULT_COLUMNS: i32 = 11;
 
+// claimed_in_order stays as it is, null, in claims without an order: that is what keeps them HOT.
+//
 // The rows are locked, so nobody can have moved them since the scan. ONLY, here as in the scan: a position
 // names a row of one table, and a child's row may have the same. An expired lease's event goes to the
 // back of the queue, so that work that hangs does not starve what is fresh; otherwise no indexed column
@@ -365,20 +485,33 @@ static TAKE: Statement = Statement {
           SET status = 'processing', locked_at = $2, locked_by = $3, updated_at = $2,
               attempt_count = least(attempt_count, 2147483646) OPERATOR(pg_catalog.+) 1,
               available_at = CASE WHEN status::pg_catalog.text OPERATOR(pg_catalog.=) 'processing'
-                                  THEN $2 ELSE available_at END
+                                  THEN $2 ELSE available_at END,
+              claimed_in_order = $4
           WHERE ctid OPERATOR(pg_catalog.=) ANY ($1)
           RETURNING id::pg_catalog.uuid, tenant_id::pg_catalog.uuid, aggregate_type::pg_catalog.text,
                     aggregate_id::pg_catalog.uuid, event_type::pg_catalog.text,
                     deduplication_key::pg_catalog.text, payload::pg_catalog.jsonb,
                     attempt_count::pg_catalog.int4, headers::pg_catalog.jsonb,
                     created_at::pg_catalog.timestamptz, locked_at::pg_catalog.timestamptz",
-    parameters: &[TIDARRAYOID, TIMESTAMPTZOID, TEXTOID],
+    parameters: &[TIDARRAYOID, TIMESTAMPTZOID, TEXTOID, BOOLOID],
     seeks: true,
 };
 
 static BURY: Statement = Statement {
+    sql: concat!(
+        "UPDATE ONLY {schema}.outbox_event AS event
+         SET status = 'dead', dead_at = $2, locked_at = NULL, locked_by = NULL, updated_at = $2,
+             last_error_code = 'lease_expired'
+         WHERE event.ctid OPERATOR(pg_catalog.=) ANY ($1)",
+        settled!()
+    ),
+    parameters: &[TIDARRAYOID, TIMESTAMPTZOID],
+    seeks: true,
+};
+
+static GIVE_BACK: Statement = Statement {
     sql: "UPDATE ONLY {schema}.outbox_event
-          SET status = 'dead', dead_at = $2, locked_at = NULL, locked_by = NULL, updated_at = $2,
+          SET status = 'pending', locked_at = NULL, locked_by = NULL, updated_at = $2,
               last_error_code = 'lease_expired'
           WHERE ctid OPERATOR(pg_catalog.=) ANY ($1)",
     parameters: &[TIDARRAYOID, TIMESTAMPTZOID],

@@ -3,6 +3,7 @@
 
 use crate::instant::Instant;
 use pgrx::callconv::{Arg, ArgAbi};
+use pgrx::datum::{Datum, UnboxDatum};
 use pgrx::pgrx_sql_entity_graph::metadata::{
     ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
 };
@@ -138,6 +139,22 @@ impl FromDatum for Text<'_> {
             plain: unsafe { pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr()) },
             call: PhantomData,
         })
+    }
+}
+
+// SAFETY: an element of a text[] is a text, and lives as long as the array.
+unsafe impl UnboxDatum for Text<'_> {
+    type As<'src>
+        = Text<'src>
+    where
+        Self: 'src;
+
+    unsafe fn unbox<'src>(datum: Datum<'src>) -> Text<'src>
+    where
+        Self: 'src,
+    {
+        // SAFETY: the caller vouches for the type and that the element is not NULL.
+        unsafe { Text::from_datum(datum.sans_lifetime(), false).unwrap_unchecked() }
     }
 }
 

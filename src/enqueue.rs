@@ -41,7 +41,7 @@ fn outbox_enqueue(
     call: pg_sys::FunctionCallInfo,
 ) -> Result<Uuid, ErrorReport> {
     let event = NewEvent {
-        tenant_id: argument::tenant(tenant_id)?,
+        tenant_id: argument::tenant("tenant_id", tenant_id)?,
         aggregate_type: argument::name("aggregate_type", aggregate_type)?,
         aggregate_id: argument::required("aggregate_id", aggregate_id)?,
         event_type: argument::name("event_type", event_type)?,

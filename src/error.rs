@@ -10,12 +10,12 @@ use pgrx::{PgSqlErrorCode, Uuid};
 pub enum OutboxError {
     /// 22004
     MissingArgument { parameter: &'static str },
+    /// 22004
+    NullElement { parameter: &'static str },
     /// 22023, for a parameter or a column
     InvalidArgument { parameter: &'static str, found: String, rule: &'static str },
     /// 54000
     PayloadTooLarge { size: usize, limit: usize },
-    /// 0A000
-    NotSupportedYet { parameter: &'static str },
     /// 23505
     KeyConflict { holder: Uuid, differs: Differs },
     /// 42501
@@ -32,6 +32,10 @@ pub enum OutboxError {
     NotATrigger,
     /// 39P01
     AlteredTable { column: &'static str },
+    /// 55000: the library is newer than the extension's objects in the database
+    OldCatalog,
+    /// 40001
+    ClaimLost,
     /// 53200
     OutOfMemory,
     /// XX001
@@ -73,16 +77,15 @@ impl OutboxError {
     pub fn sqlstate(&self) -> PgSqlErrorCode {
         use PgSqlErrorCode::*;
         match self {
-            Self::MissingArgument { .. } => ERRCODE_NULL_VALUE_NOT_ALLOWED,
+            Self::MissingArgument { .. } | Self::NullElement { .. } => ERRCODE_NULL_VALUE_NOT_ALLOWED,
             Self::InvalidArgument { .. } => ERRCODE_INVALID_PARAMETER_VALUE,
             Self::PayloadTooLarge { .. } => ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-            Self::NotSupportedYet { .. } => ERRCODE_FEATURE_NOT_SUPPORTED,
             Self::KeyConflict { .. } => ERRCODE_UNIQUE_VIOLATION,
             Self::KeyHidden => ERRCODE_INSUFFICIENT_PRIVILEGE,
-            Self::KeyLost => ERRCODE_T_R_SERIALIZATION_FAILURE,
+            Self::KeyLost | Self::ClaimLost => ERRCODE_T_R_SERIALIZATION_FAILURE,
             Self::InsertSuppressed => ERRCODE_TRIGGERED_ACTION_EXCEPTION,
             Self::NoSuchEvent { .. } => ERRCODE_NO_DATA_FOUND,
-            Self::LeaseLost { .. } => ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            Self::LeaseLost { .. } | Self::OldCatalog => ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             Self::NotATrigger | Self::AlteredTable { .. } => ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED,
             Self::OutOfMemory => ERRCODE_OUT_OF_MEMORY,
             Self::DamagedPayload => ERRCODE_DATA_CORRUPTED,
@@ -93,9 +96,9 @@ impl OutboxError {
     fn message(&self) -> String {
         match self {
             Self::MissingArgument { parameter } => format!("{parameter} must not be null"),
+            Self::NullElement { parameter } => format!("{parameter} must not contain null"),
             Self::InvalidArgument { parameter, .. } => format!("invalid value for {parameter}"),
             Self::PayloadTooLarge { .. } => "payload is larger than outbox.max_payload_bytes allows".into(),
-            Self::NotSupportedYet { parameter } => format!("{parameter} is not supported yet"),
             Self::KeyConflict { differs, .. } => {
                 let what = match differs {
                     Differs::Payload => "another payload",
@@ -122,6 +125,8 @@ impl OutboxError {
                     "outbox_event_guard cannot guard this table: it has no column {column} of the right type"
                 )
             }
+            Self::OldCatalog => "outbox_ext was updated on the server, but not in this database".into(),
+            Self::ClaimLost => "another session claimed an event of the same aggregate at this moment".into(),
             Self::OutOfMemory => "out of memory for the hash of the payload".into(),
             Self::DamagedPayload => "payload is damaged: its stored form is no jsonb".into(),
             Self::Internal { what, code } => format!("unexpected result {code} of {what}"),
@@ -148,12 +153,12 @@ impl OutboxError {
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::MissingArgument { parameter } => format!("Pass a value for {parameter}."),
+            Self::NullElement { parameter } => format!("Leave the nulls out of {parameter}."),
             Self::InvalidArgument { rule, .. } => (*rule).into(),
             Self::PayloadTooLarge { .. } => {
                 "Store the bulk elsewhere and pass a reference to it, or have a superuser raise outbox.max_payload_bytes."
                     .into()
             }
-            Self::NotSupportedYet { parameter } => format!("Leave {parameter} out."),
             Self::KeyConflict { .. } => {
                 "Use one key for one event: repeat a call with the same payload and aggregate, or choose another key."
                     .into()
@@ -171,6 +176,8 @@ impl OutboxError {
             Self::AlteredTable { .. } => {
                 "Leave outbox_event's columns and their types as the extension made them.".into()
             }
+            Self::OldCatalog => "Run ALTER EXTENSION outbox_ext UPDATE.".into(),
+            Self::ClaimLost => "Retry the transaction.".into(),
             Self::OutOfMemory => "Split the payload, or give the server more memory.".into(),
             Self::DamagedPayload => "Restore the row from a backup.".into(),
             Self::Internal { .. } => "This is a bug in outbox_ext: please report it.".into(),

@@ -43,7 +43,7 @@ fn check_values(row: &TupleValues, old: Option<&TupleValues>) -> Result<(), Outb
     // keep claims, which update it, from ever succeeding.
     let unchanged = |column| old.is_some_and(|old| old.same(row, column));
     if !unchanged(Column::TenantId) {
-        argument::tenant(row.get::<Uuid>(Column::TenantId))?;
+        argument::tenant("tenant_id", row.get::<Uuid>(Column::TenantId))?;
     }
     for (name, column) in [
         ("available_at", Column::AvailableAt),
@@ -115,6 +115,7 @@ fn life<'a>(row: &TupleValues<'a>) -> Option<Life<'a>> {
         locked_by: row.get::<Text<'a>>(Column::LockedBy).map(|worker| worker.bytes()),
         completed_at: row.get(Column::CompletedAt),
         dead_at: row.get(Column::DeadAt),
+        claimed_in_order: row.get(Column::ClaimedInOrder),
     })
 }
 
@@ -129,4 +130,7 @@ fn store_life(row: &mut TupleValues, life: &Life) {
     }
     row.set(Column::CompletedAt, life.completed_at.map(moment));
     row.set(Column::DeadAt, life.dead_at.map(moment));
+    if life.claimed_in_order.is_none() && row.get::<bool>(Column::ClaimedInOrder).is_some() {
+        row.set(Column::ClaimedInOrder, None);
+    }
 }

@@ -4,9 +4,9 @@
 //! * Every statement names the extension's schema, which is the one that the called function's own oid has
 //!   at this call. Kept plans are keyed by it: after a rename with a decoy schema under the old name, a
 //!   plan keyed otherwise reads the decoy.
-//! * Plans are generic. Those that look rows up are planned with sequential scans, bitmaps and sorts off,
-//!   also when autovacuum has just analysed an empty table: such a plan would be kept, and read the whole
-//!   table once it has filled. The plan is settled before the statement runs, so that a user's triggers,
+//! * Plans are generic. Those that look rows up are planned with sequential scans, bitmaps, sorts, hash and
+//!   merge joins off, also when autovacuum has just analysed an empty table: such a plan would be kept, and
+//!   read the whole table once it has filled. The plan is settled before the statement runs, so that a user's triggers,
 //!   which run inside it, are planned as their owner likes.
 //!
 //! Names, operators and casts are qualified, since the caller's search_path is in force; a simple CASE looks
@@ -25,7 +25,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 
 /// A statement to be prepared; a `static`, since its address is its key.
 pub struct Statement {
-    /// The SQL; `{schema}` stands, once at the most, for the extension's schema.
+    /// The SQL; `{schema}` stands for the extension's schema.
     pub sql: &'static str,
     pub parameters: &'static [pg_sys::Oid],
     /// It looks rows up, so its plan must go through indexes.
@@ -99,6 +99,13 @@ impl Session {
         }
     }
 
+    /// Whether the table was made by an earlier version of the extension: it lacks the column that came last.
+    fn is_older(&self) -> bool {
+        let table = self.table();
+        // SAFETY: a catalog look-up by name.
+        table != pg_sys::InvalidOid && unsafe { pg_sys::get_attnum(table, c"claimed_in_order".as_ptr()) } == 0
+    }
+
     /// Runs a statement, and returns the rows it touched and the tuples it returned.
     pub fn run<const N: usize>(
         &self,
@@ -125,6 +132,9 @@ impl Session {
         let known = KEPT.with_borrow(|kept| Some(*kept.as_ref()?.plans.get(&std::ptr::from_ref(statement))?));
         if let Some(plan) = known {
             return Ok(plan);
+        }
+        if self.is_older() {
+            return Err(OutboxError::OldCatalog);
         }
         let schema = KEPT.with_borrow(|kept| kept.as_ref().map(|kept| kept.name.clone())).unwrap_or_default();
         let plan = prepare(statement, &schema)?;
@@ -168,11 +178,9 @@ fn keep_for(schema: pg_sys::Oid, kept: &mut Option<Kept>) -> Result<(), OutboxEr
 fn prepare(statement: &Statement, schema: &CStr) -> Result<pg_sys::SPIPlanPtr, OutboxError> {
     // SAFETY: returns the same string or a quoted copy, both C strings.
     let quoted = unsafe { CStr::from_ptr(pg_sys::quote_identifier(schema.as_ptr())) };
-    let sql = match statement.sql.split_once("{schema}") {
-        Some((before, after)) => [before.as_bytes(), quoted.to_bytes(), after.as_bytes()].concat(),
-        None => statement.sql.into(),
-    };
-    let sql = CString::new(sql).map_err(|_| OutboxError::Internal { what: "statement text", code: 0 })?;
+    let around: Vec<_> = statement.sql.split("{schema}").map(str::as_bytes).collect();
+    let sql = CString::new(around.join(quoted.to_bytes()))
+        .map_err(|_| OutboxError::Internal { what: "statement text", code: 0 })?;
     let mut types = statement.parameters.to_vec();
     // SAFETY: a C string and as many parameter types as are said; the plan is kept before it is used.
     unsafe {
@@ -208,6 +216,9 @@ struct PlannerSettings {
     seqscan: bool,
     bitmapscan: bool,
     sort: bool,
+    hashjoin: bool,
+    mergejoin: bool,
+    nestloop: bool,
     indexscan: bool,
     tidscan: bool,
     jit: bool,
@@ -221,6 +232,9 @@ impl PlannerSettings {
                 seqscan: pg_sys::enable_seqscan,
                 bitmapscan: pg_sys::enable_bitmapscan,
                 sort: pg_sys::enable_sort,
+                hashjoin: pg_sys::enable_hashjoin,
+                mergejoin: pg_sys::enable_mergejoin,
+                nestloop: pg_sys::enable_nestloop,
                 indexscan: pg_sys::enable_indexscan,
                 tidscan: pg_sys::enable_tidscan,
                 jit: pg_sys::jit_enabled,
@@ -228,6 +242,9 @@ impl PlannerSettings {
             pg_sys::enable_seqscan = false;
             pg_sys::enable_bitmapscan = false;
             pg_sys::enable_sort = false;
+            pg_sys::enable_hashjoin = false;
+            pg_sys::enable_mergejoin = false;
+            pg_sys::enable_nestloop = true;
             pg_sys::enable_indexscan = true;
             pg_sys::enable_tidscan = true;
             // Whether to compile is decided by estimated cost, which grows with the table; what is read does not.
@@ -244,6 +261,9 @@ impl Drop for PlannerSettings {
             pg_sys::enable_seqscan = self.seqscan;
             pg_sys::enable_bitmapscan = self.bitmapscan;
             pg_sys::enable_sort = self.sort;
+            pg_sys::enable_hashjoin = self.hashjoin;
+            pg_sys::enable_mergejoin = self.mergejoin;
+            pg_sys::enable_nestloop = self.nestloop;
             pg_sys::enable_indexscan = self.indexscan;
             pg_sys::enable_tidscan = self.tidscan;
             pg_sys::jit_enabled = self.jit;

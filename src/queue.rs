@@ -2,22 +2,29 @@
 
 use crate::clock;
 use crate::cursor::Cursor;
+use crate::filter::Filter;
 use crate::instant::Instant;
 use crate::plans::Session;
 use pgrx::pg_sys::{self, SysCacheIdentifier};
 use std::cell::RefCell;
 use std::ffi::c_void;
 
-/// What a cursor is for: a table, the file that holds it (TRUNCATE and VACUUM FULL make a new one), and the
-/// lock_timeout in microseconds. A sweep is judged by the timeout of the claim that makes it: were cursors
-/// shared, a longer one could make every sweep that a shorter one needs.
-type Key = (pg_sys::Oid, pg_sys::Oid, i128);
+/// What a cursor is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Key {
+    table: pg_sys::Oid,
+    /// The file that holds the table: TRUNCATE and VACUUM FULL make a new one.
+    file: pg_sys::Oid,
+    /// In microseconds. A sweep is judged by the timeout of the claim that makes it: were cursors shared, a
+    /// longer one could make every sweep that a shorter one needs.
+    lock_timeout: i128,
+    filter: Filter,
+}
 
 /// The queue that a call claims from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queue {
     key: Key,
-    pub table: pg_sys::Oid,
     pub index: pg_sys::Oid,
 }
 
@@ -32,13 +39,24 @@ impl Queue {
     /// The queue of the extension that is being called. None where the cursor is off: under row-level
     /// security, since what is visible may change with a setting; and from REPEATABLE READ on, since an old
     /// snapshot sees no new events.
-    pub fn of(session: &Session, lock_timeout: i128) -> Option<Self> {
+    pub fn of(session: &Session, lock_timeout: i128, filter: &Filter) -> Option<Self> {
         let (table, index) = (session.table(), session.claim_index());
         // SAFETY: a plain variable of this backend's one thread.
         let old_snapshot = unsafe { pg_sys::XactIsoLevel } >= pg_sys::XACT_REPEATABLE_READ as i32;
         let missing = table == pg_sys::InvalidOid || index == pg_sys::InvalidOid;
         let off = missing || old_snapshot || is_hidden(table);
-        (!off).then(|| Self { key: (table, file_of(table), lock_timeout), table, index })
+        (!off).then(|| {
+            let key = Key { table, file: file_of(table), lock_timeout, filter: filter.clone() };
+            Self { key, index }
+        })
+    }
+
+    pub fn table(&self) -> pg_sys::Oid {
+        self.key.table
+    }
+
+    pub fn filter(&self) -> &Filter {
+        &self.key.filter
     }
 
     /// Reads or changes the queue's cursor.
@@ -48,7 +66,7 @@ impl Queue {
                 if cursors.len() == KEPT {
                     cursors.remove(0);
                 }
-                cursors.push((self.key, Cursor::new(now, clock::steady())));
+                cursors.push((self.key.clone(), Cursor::new(now, clock::steady())));
                 cursors.len() - 1
             });
             change(&mut cursors[place].1)

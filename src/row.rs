@@ -17,6 +17,7 @@ use std::marker::PhantomData;
 pub enum Column {
     Id = 1,
     TenantId = 2,
+    EventType = 5,
     Payload = 7,
     Headers = 8,
     PayloadHash = 9,
@@ -30,14 +31,16 @@ pub enum Column {
     DeadAt = 18,
     CreatedAt = 19,
     UpdatedAt = 20,
+    ClaimedInOrder = 21,
 }
 
 impl Column {
-    /// Every column, with its name and the type that it is read as; the status is a domain, whose oid is not
-    /// known.
-    const ALL: [(Self, &'static str, Option<pg_sys::Oid>); 15] = [
+    /// Every column, with its name and the type that it is read as; event type and status are domains, whose
+    /// oids are not known.
+    const ALL: [(Self, &'static str, Option<pg_sys::Oid>); 17] = [
         (Self::Id, "id", Some(pg_sys::UUIDOID)),
         (Self::TenantId, "tenant_id", Some(pg_sys::UUIDOID)),
+        (Self::EventType, "event_type", None),
         (Self::Payload, "payload", Some(pg_sys::JSONBOID)),
         (Self::Headers, "headers", Some(pg_sys::JSONBOID)),
         (Self::PayloadHash, "payload_hash", Some(pg_sys::TEXTOID)),
@@ -51,21 +54,18 @@ impl Column {
         (Self::DeadAt, "dead_at", Some(pg_sys::TIMESTAMPTZOID)),
         (Self::CreatedAt, "created_at", Some(pg_sys::TIMESTAMPTZOID)),
         (Self::UpdatedAt, "updated_at", Some(pg_sys::TIMESTAMPTZOID)),
+        (Self::ClaimedInOrder, "claimed_in_order", Some(pg_sys::BOOLOID)),
     ];
 
     /// The first column that a table has not where and as it is looked for: a trigger can be put on any
     /// table, and a column's type can be altered.
     pub fn altered_in(shape: pg_sys::TupleDesc) -> Option<&'static str> {
         let fits = |column: Self, expected: Option<pg_sys::Oid>| {
-            // SAFETY: the shape of an open relation; a column that is not there has the type 0. Any type of
-            // variable length can be read as a text.
-            unsafe {
-                let found = pg_sys::SPI_gettypeid(shape, column as i32);
-                match expected {
-                    Some(expected) => found == expected,
-                    None => found != pg_sys::InvalidOid && pg_sys::get_typlen(found) == -1,
-                }
-            }
+            // An older catalog has no column yet that was added since.
+            let Some(attribute) = attribute(shape, column) else { return column == Self::ClaimedInOrder };
+            // Any type of variable length can be read as a text.
+            expected.map_or(attribute.attlen == -1, |expected| attribute.atttypid == expected)
+                && !attribute.attisdropped
         };
         Self::ALL.into_iter().find(|&(column, _, expected)| !fits(column, expected)).map(|(_, name, _)| name)
     }
@@ -74,9 +74,30 @@ impl Column {
     fn width(self) -> Option<usize> {
         match self {
             Self::Id | Self::TenantId => Some(16),
-            Self::Payload | Self::Headers | Self::PayloadHash | Self::Status | Self::LockedBy => None,
+            Self::EventType
+            | Self::Payload
+            | Self::Headers
+            | Self::PayloadHash
+            | Self::Status
+            | Self::LockedBy => None,
             _ => Some(0),
         }
+    }
+}
+
+/// The description of a column, if there are so many. Read in place: this is asked for every row.
+fn attribute<'a>(shape: pg_sys::TupleDesc, column: Column) -> Option<&'a pg_sys::FormData_pg_attribute> {
+    let index = column as i32 - 1;
+    // SAFETY: the shape of an open relation, which has `natts` columns.
+    unsafe {
+        if index >= (*shape).natts {
+            return None;
+        }
+        #[cfg(feature = "pg18")]
+        let attribute = &*pg_sys::TupleDescAttr(shape, index);
+        #[cfg(not(feature = "pg18"))]
+        let attribute = &(*shape).attrs.as_slice((*shape).natts as usize)[index as usize];
+        Some(attribute)
     }
 }
 
@@ -203,9 +224,13 @@ impl TupleValues<'_> {
         }
     }
 
+    /// A column that an older catalog has not yet is null.
     fn at(&self, column: Column) -> (pg_sys::Datum, bool) {
         let index = column as usize - 1;
-        (self.values[index], self.nulls[index])
+        match self.values.get(index) {
+            Some(value) => (*value, self.nulls[index]),
+            None => (pg_sys::Datum::null(), true),
+        }
     }
 }
 

@@ -16,8 +16,12 @@ extension_sql_file!(
         aggregate_id::outbox_aggregate_id,
         enqueue::outbox_enqueue,
         claim::outbox_claim_batch,
-        settle::outbox_complete,
-        settle::outbox_fail
+        complete::outbox_complete,
+        complete::outbox_complete_batch,
+        extend::outbox_extend_batch,
+        fail::outbox_fail,
+        fail::outbox_fail_batch,
+        release::outbox_release_batch
     ]
 );
 extension_sql_file!("../sql/privileges.sql", name = "privileges", finalize);

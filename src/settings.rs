@@ -8,6 +8,7 @@ static BACKOFF_BASE: GucSetting<i32> = GucSetting::<i32>::new(1_000);
 static BACKOFF_MAX: GucSetting<i32> = GucSetting::<i32>::new(3_600_000);
 static MAX_PAYLOAD_BYTES: GucSetting<i32> = GucSetting::<i32>::new(0);
 static NOTIFY_CHANNEL: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static DELETE_COMPLETED: GucSetting<bool> = GucSetting::<bool>::new(false);
 
 /// Counted attempts after which an event goes to dead; 0 means at the first failure.
 pub fn max_attempts() -> i32 {
@@ -32,6 +33,11 @@ pub fn max_payload_bytes() -> Option<usize> {
 /// The channel on which workers are woken, when there is one; 1 to 63 bytes.
 pub fn notify_channel() -> Option<CString> {
     NOTIFY_CHANNEL.get().filter(|channel| !channel.is_empty())
+}
+
+/// Whether completing deletes the row.
+pub fn delete_completed() -> bool {
+    DELETE_COMPLETED.get()
 }
 
 /// Registers the settings; called once, when the library is loaded.
@@ -90,6 +96,14 @@ pub fn register() {
             None,
         );
     }
+    GucRegistry::define_bool_guc(
+        c"outbox.delete_completed",
+        c"Completing an event deletes its row.",
+        c"On: no history is kept, a second outbox_complete finds no event (P0002), and the deduplication key is free at once.",
+        &DELETE_COMPLETED,
+        GucContext::Userset,
+        GucFlags::default(),
+    );
     // SAFETY: the name is a constant; from here on, an unknown outbox.* setting is an error.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"outbox".as_ptr()) };
 }

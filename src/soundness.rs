@@ -28,6 +28,8 @@ pub struct Life<'a> {
     pub locked_by: Option<&'a [u8]>,
     pub completed_at: Option<Instant>,
     pub dead_at: Option<Instant>,
+    /// Whether its last claim was an ordered one; null while it is pending.
+    pub claimed_in_order: Option<bool>,
 }
 
 impl Life<'_> {
@@ -58,6 +60,7 @@ pub fn settle<'a>(old: Option<&Life<'_>>, new: &mut Life<'a>, now: Instant) -> R
             leftovers.clear_lease(new)?;
             leftovers.clear_completed(new)?;
             leftovers.clear_dead(new)?;
+            new.claimed_in_order = None;
             forgive_after_the_end(old, new);
         }
         Status::Processing => {
@@ -208,6 +211,7 @@ mod tests {
             locked_by: None,
             completed_at: None,
             dead_at: None,
+            claimed_in_order: None,
         }
     }
 
@@ -251,6 +255,16 @@ mod tests {
             let at = if old.status == Status::Dead { EARLIER } else { NOW };
             assert_eq!(buried, Life { dead_at: Some(at), ..dead() });
         }
+    }
+
+    #[test]
+    fn a_pending_event_is_claimed_by_nobody_in_any_order() {
+        let in_order = Life { claimed_in_order: Some(true), ..processing() };
+        assert_eq!(settled(Some(&processing()), in_order), Ok(in_order));
+        let ended = Life { claimed_in_order: Some(true), ..completed() };
+        assert_eq!(settled(Some(&in_order), Life { locked_at: None, locked_by: None, ..ended }), Ok(ended));
+        let back = Life { status: Status::Pending, ..in_order };
+        assert_eq!(settled(Some(&in_order), back).unwrap().claimed_in_order, None);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! finds is then claimed by the same statement as ever, under the caller's privileges.
 
 use crate::datum::Text;
+use crate::filter::Filter;
 use crate::instant::Instant as Moment;
 use crate::order::Order;
 use crate::queue::Queue;
@@ -16,8 +17,8 @@ use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
 /// What to walk, and what to look for.
-pub struct Walk {
-    pub queue: Queue,
+pub struct Walk<'q> {
+    pub queue: &'q Queue,
     pub from: Order,
     pub to: Order,
     /// Events that are due by now, pending or with a lease taken before this.
@@ -30,7 +31,7 @@ pub struct Walk {
 /// What was found.
 #[derive(Debug)]
 pub struct Findings {
-    /// The first and the last event that can be claimed.
+    /// The first and the last event that can be claimed; in order, some of them may wait for an earlier one.
     pub span: Option<(Order, Order)>,
     pub stopped: Stopped,
     /// How many events can be claimed.
@@ -50,7 +51,7 @@ pub enum Stopped {
 /// The clock is looked at once in so many entries.
 const ENTRIES_PER_LOOK: usize = 32;
 
-impl Walk {
+impl Walk<'_> {
     /// Walks. None when table or index are not as this extension made them, and so cannot be read here.
     pub fn run(&self) -> Option<Findings> {
         let mut scan = Scan::open(self)?;
@@ -72,7 +73,7 @@ impl Walk {
                 findings.stopped = Stopped::OutOfTime(order);
                 break;
             }
-            if scan.is_claimable(self.expired_before) {
+            if scan.is_claimable(self.queue.filter(), self.expired_before) {
                 findings.span = Some((findings.span.map_or(order, |(first, _)| first), order));
                 findings.claimable += 1;
             }
@@ -99,9 +100,9 @@ impl Scan {
         // SAFETY: the relations are opened, and locked, before anything is read from them, and the scan is
         // made as nodeIndexscan.c makes one. The snapshot is registered for as long as the scan is open.
         unsafe {
-            let table = pg_sys::table_open(walk.queue.table, LOCK);
+            let table = pg_sys::table_open(walk.queue.table(), LOCK);
             let index = pg_sys::index_open(walk.queue.index, LOCK);
-            if !is_claim_index(index, walk.queue.table) || Column::altered_in((*table).rd_att).is_some() {
+            if !is_claim_index(index, walk.queue.table()) || Column::altered_in((*table).rd_att).is_some() {
                 pg_sys::index_close(index, LOCK);
                 pg_sys::table_close(table, LOCK);
                 return None;
@@ -138,26 +139,39 @@ impl Scan {
         }
     }
 
-    /// Whether the entry's event is visible, and pending or with a lease taken before a moment.
-    fn is_claimable(&mut self, expired_before: Moment) -> bool {
-        let (status, locked_at) = (Column::Status as usize - 1, Column::LockedAt as usize - 1);
-        // SAFETY: the slot belongs to the table, whose columns src/row.rs numbers; once it is filled up to
-        // the last of these, both are there. The status is read while the slot holds the row.
+    /// Whether the entry's event is visible and admitted, and pending or with a lease taken before a moment.
+    fn is_claimable(&mut self, filter: &Filter, expired_before: Moment) -> bool {
+        // SAFETY: the slot belongs to the table, whose columns src/row.rs numbers; it is filled up to the last
+        // of those that are asked for here.
         unsafe {
             if !pg_sys::index_fetch_heap(self.scan, self.slot) {
                 return false;
             }
             pg_sys::slot_getsomeattrs_int(self.slot, Column::LockedAt as c_int);
-            let text: Option<Text> = Text::from_datum(*(*self.slot).tts_values.add(status), false);
-            match text.and_then(|text| Status::parse(text.bytes())) {
-                Some(Status::Pending) => true,
-                Some(Status::Processing) => {
-                    let since = (*(*self.slot).tts_values.add(locked_at)).value() as i64;
-                    *(*self.slot).tts_isnull.add(locked_at) || Moment::from_micros(since) < expired_before
-                }
-                _ => false,
-            }
         }
+        let waits = match self.text(Column::Status).and_then(|text| Status::parse(text.bytes())) {
+            Some(Status::Pending) => true,
+            Some(Status::Processing) => {
+                let since: Option<Moment> = self.value(Column::LockedAt);
+                since.is_none_or(|since| since < expired_before)
+            }
+            _ => false,
+        };
+        waits
+            && self.text(Column::EventType).is_some_and(|event_type| {
+                filter.admits(event_type.bytes(), self.value(Column::TenantId).as_ref())
+            })
+    }
+
+    fn text(&self, column: Column) -> Option<Text<'_>> {
+        self.value(column)
+    }
+
+    /// A column of the row that the slot holds.
+    fn value<T: FromDatum>(&self, column: Column) -> Option<T> {
+        let at = column as usize - 1;
+        // SAFETY: `is_claimable` has filled the slot up to here; the type is the column's, which `open` checks.
+        unsafe { T::from_datum(*(*self.slot).tts_values.add(at), *(*self.slot).tts_isnull.add(at)) }
     }
 
     fn close(self) {

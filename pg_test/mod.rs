@@ -7,6 +7,7 @@ mod claim;
 mod cursor;
 mod dedup;
 mod enqueue;
+mod enqueue_batch;
 mod filter;
 mod guard;
 mod model;

@@ -35,6 +35,7 @@ mod tests {
                  deduplication_key text DEFAULT NULL::text, payload jsonb DEFAULT NULL::jsonb, \
                  available_at timestamp with time zone DEFAULT NULL::timestamp with time zone, \
                  headers jsonb DEFAULT NULL::jsonb",
+                "outbox_enqueue_batch: events jsonb",
                 "outbox_event_guard: ",
                 "outbox_event_id: ",
                 "outbox_extend_batch: event_ids uuid[], worker_id text, attempts integer[] DEFAULT NULL::integer[]",
@@ -66,6 +67,7 @@ mod tests {
                 "outbox_complete: void",
                 "outbox_complete_batch: SETOF uuid",
                 "outbox_enqueue: uuid",
+                "outbox_enqueue_batch: TABLE(ordinal integer, id uuid, deduplicated boolean)",
                 "outbox_event_guard: trigger",
                 "outbox_event_id: uuid",
                 "outbox_extend_batch: SETOF uuid",
@@ -88,6 +90,7 @@ mod tests {
                 format!("outbox_complete: {volatile}"),
                 format!("outbox_complete_batch: {volatile}"),
                 format!("outbox_enqueue: {volatile}"),
+                format!("outbox_enqueue_batch: {volatile}"),
                 format!("outbox_event_guard: {volatile}"),
                 format!("outbox_event_id: {volatile}"),
                 format!("outbox_extend_batch: {volatile}"),
@@ -328,6 +331,11 @@ mod tests {
     /// The calls that write, of an event that is not there.
     const WRITERS: &[(&str, &str)] = &[
         ("outbox_enqueue", "NULL, 'order', gen_random_uuid(), 'order.created', NULL, '1'"),
+        (
+            "outbox_enqueue_batch",
+            r#"'[{"aggregate_type": "order", "aggregate_id": "0dd00000-0000-4000-8000-000000000001",
+                  "event_type": "order.created", "payload": 1}]'"#,
+        ),
         ("outbox_claim_batch", "'w'"),
         ("outbox_complete", "gen_random_uuid(), 'w'"),
         ("outbox_complete_batch", "ARRAY[gen_random_uuid()], 'w'"),

@@ -9,6 +9,7 @@ ALTER FUNCTION outbox_payload_hash OWNER TO @extowner@;
 ALTER FUNCTION outbox_aggregate_id OWNER TO @extowner@;
 ALTER FUNCTION outbox_event_guard OWNER TO @extowner@;
 ALTER FUNCTION outbox_enqueue OWNER TO @extowner@;
+ALTER FUNCTION outbox_enqueue_batch OWNER TO @extowner@;
 ALTER FUNCTION outbox_claim_batch OWNER TO @extowner@;
 ALTER FUNCTION outbox_complete OWNER TO @extowner@;
 ALTER FUNCTION outbox_fail OWNER TO @extowner@;
@@ -21,6 +22,7 @@ ALTER FUNCTION outbox_release_batch OWNER TO @extowner@;
 -- caller needs rights on the table too.
 REVOKE ALL ON FUNCTION outbox_event_guard FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_enqueue FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox_enqueue_batch FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_claim_batch FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_complete FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_fail FROM PUBLIC;

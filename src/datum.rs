@@ -2,6 +2,7 @@
 //! bytes it came with, so that what is only passed on is never parsed, rounded or copied.
 
 use crate::instant::Instant;
+use crate::payload_hash::stored::Value;
 use pgrx::callconv::{Arg, ArgAbi};
 use pgrx::datum::{Datum, UnboxDatum};
 use pgrx::pgrx_sql_entity_graph::metadata::{
@@ -26,6 +27,12 @@ impl<'a> Payload<'a> {
     pub fn size(&self) -> usize {
         // SAFETY: the datum is a jsonb varlena; of one that is stored elsewhere only the pointer is read.
         unsafe { pg_sys::toast_raw_datum_size(self.datum) - pg_sys::VARHDRSZ }
+    }
+
+    /// A value inside another jsonb, as one of its own: a copy in the current memory context, as in `Text::of`.
+    pub fn of(value: Value<'a>) -> Self {
+        let (head, body) = value.alone();
+        Self { datum: varlena(&[&head, body]).into(), call: PhantomData }
     }
 
     /// Whether it is a JSON object (and not an array, a scalar or JSON null).
@@ -82,16 +89,31 @@ impl<'a> Text<'a> {
         bytes_of(self.plain)
     }
 
+    /// Bytes in the database's encoding as a text: a copy in the current memory context, which must live as
+    /// long as the text is used.
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self { plain: varlena(&[bytes]), call: PhantomData }
+    }
+
     /// The first `length` bytes as a text of their own.
     pub fn start(&self, length: usize) -> Self {
-        // SAFETY: the bytes are there; the copy lives in the calling function's memory context.
-        let plain = unsafe {
-            pg_sys::cstring_to_text_with_len(
-                self.bytes().as_ptr().cast(),
-                length.min(self.bytes().len()) as i32,
-            )
-        };
-        Self { plain, call: PhantomData }
+        Self::of(&self.bytes()[..length.min(self.bytes().len())])
+    }
+}
+
+/// The parts, one behind the other, as a value of variable length.
+fn varlena(parts: &[&[u8]]) -> *mut pg_sys::varlena {
+    let size = pg_sys::VARHDRSZ + parts.iter().map(|part| part.len()).sum::<usize>();
+    // SAFETY: PostgreSQL allocates what is asked for, or raises an error; header and parts fill it.
+    unsafe {
+        let start = pg_sys::palloc(size).cast::<u8>();
+        pgrx::set_varsize_4b(start.cast(), size as i32);
+        let mut end = start.add(pg_sys::VARHDRSZ);
+        for part in parts {
+            end.copy_from_nonoverlapping(part.as_ptr(), part.len());
+            end = end.add(part.len());
+        }
+        start.cast()
     }
 }
 

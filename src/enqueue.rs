@@ -3,11 +3,11 @@
 use crate::argument;
 use crate::clock;
 use crate::datum::{Payload, Text};
-use crate::error::{Differs, ErrorReport, OutboxError};
+use crate::error::{Differs, ErrorReport, HeldBy, OutboxError};
 use crate::event_id;
 use crate::instant::Instant;
 use crate::payload_hash;
-use crate::plans::{Session, Statement, moment, uuid};
+use crate::plans::{Row, Session, Statement, moment, uuid};
 use crate::queue;
 use pgrx::pg_sys::{self, JSONBOID, TEXTOID, TIMESTAMPTZOID, UUIDOID};
 use pgrx::prelude::*;
@@ -40,29 +40,58 @@ fn outbox_enqueue(
     headers: default!(Option<Payload<'_>>, "NULL"),
     call: pg_sys::FunctionCallInfo,
 ) -> Result<Uuid, ErrorReport> {
-    let event = NewEvent {
-        tenant_id: argument::tenant("tenant_id", tenant_id)?,
-        aggregate_type: argument::name("aggregate_type", aggregate_type)?,
-        aggregate_id: argument::required("aggregate_id", aggregate_id)?,
-        event_type: argument::name("event_type", event_type)?,
-        deduplication_key: argument::key(deduplication_key)?,
-        payload: argument::required("payload", payload)?,
-        available_at: argument::finite("available_at", available_at)?,
-        headers: argument::object("headers", headers)?,
+    let arguments = Arguments {
+        tenant_id,
+        aggregate_type,
+        aggregate_id,
+        event_type,
+        deduplication_key,
+        payload,
+        available_at,
+        headers,
     };
-    Ok(enqueue(&Session::open(call)?, &event)?)
+    Ok(enqueue(&Session::open(call)?, &arguments.event()?)?)
+}
+
+/// What a producer says of an event.
+#[derive(Default)]
+pub struct Arguments<'a> {
+    pub tenant_id: Option<Uuid>,
+    pub aggregate_type: Option<Text<'a>>,
+    pub aggregate_id: Option<Uuid>,
+    pub event_type: Option<Text<'a>>,
+    pub deduplication_key: Option<Text<'a>>,
+    pub payload: Option<Payload<'a>>,
+    pub available_at: Option<Instant>,
+    pub headers: Option<Payload<'a>>,
+}
+
+impl<'a> Arguments<'a> {
+    /// The event, if all is in order.
+    pub fn event(self) -> Result<NewEvent<'a>, OutboxError> {
+        Ok(NewEvent {
+            tenant_id: argument::tenant("tenant_id", self.tenant_id)?,
+            aggregate_type: argument::name("aggregate_type", self.aggregate_type)?,
+            aggregate_id: argument::required("aggregate_id", self.aggregate_id)?,
+            event_type: argument::name("event_type", self.event_type)?,
+            deduplication_key: argument::key(self.deduplication_key)?,
+            payload: argument::required("payload", self.payload)?,
+            available_at: argument::finite("available_at", self.available_at)?,
+            headers: argument::object("headers", self.headers)?,
+        })
+    }
 }
 
 /// An event whose arguments are in order.
-struct NewEvent<'a> {
-    tenant_id: Option<Uuid>,
-    aggregate_type: Text<'a>,
-    aggregate_id: Uuid,
-    event_type: Text<'a>,
-    deduplication_key: Option<Text<'a>>,
-    payload: Payload<'a>,
-    available_at: Option<Instant>,
-    headers: Option<Payload<'a>>,
+pub struct NewEvent<'a> {
+    pub tenant_id: Option<Uuid>,
+    pub aggregate_type: Text<'a>,
+    pub aggregate_id: Uuid,
+    pub event_type: Text<'a>,
+    pub deduplication_key: Option<Text<'a>>,
+    pub payload: Payload<'a>,
+    pub available_at: Option<Instant>,
+    pub headers: Option<Payload<'a>>,
 }
 
 fn enqueue(session: &Session, event: &NewEvent) -> Result<Uuid, OutboxError> {
@@ -75,7 +104,7 @@ fn enqueue(session: &Session, event: &NewEvent) -> Result<Uuid, OutboxError> {
 
 /// How often a key that is taken but whose event is not found is tried again: the event may have been
 /// deleted in between.
-const ROUNDS: usize = 10;
+pub const ROUNDS: usize = 10;
 
 fn enqueue_once(session: &Session, event: &NewEvent, key: &Text, hash: &str) -> Result<Uuid, OutboxError> {
     for _ in 0..ROUNDS {
@@ -86,7 +115,12 @@ fn enqueue_once(session: &Session, event: &NewEvent, key: &Text, hash: &str) -> 
             return holder.answer();
         }
     }
-    Err(if queue::is_hidden(session.table()) {
+    Err(neither_inserted_nor_found(session)?)
+}
+
+/// Why, after all rounds, a key can be neither taken nor found.
+pub fn neither_inserted_nor_found(session: &Session) -> Result<OutboxError, OutboxError> {
+    Ok(if queue::is_hidden(session.table()) {
         OutboxError::KeyHidden
     } else if session.run(&FIND_SUPPRESSOR, [Some(pg_sys::Datum::from(session.table()))])?.count() > 0 {
         OutboxError::InsertSuppressed
@@ -169,22 +203,27 @@ fn insert(
 }
 
 /// The event that has a key already.
-struct Holder {
+pub struct KeyHolder {
     id: Uuid,
-    same_payload: bool,
-    same_aggregate: bool,
+    differs: Option<Differs>,
 }
 
-impl Holder {
+impl KeyHolder {
+    /// Reads id, payload_hash, aggregate_type and aggregate_id, which are the row's first columns, beside the
+    /// event that wants the key.
+    pub fn read(row: &Row, event: &NewEvent, hash: &str) -> Option<Self> {
+        let same_payload = row.get::<Text>(2)?.bytes() == hash.as_bytes();
+        let same_aggregate = row.get::<Text>(3)?.bytes() == event.aggregate_type.bytes()
+            && row.get::<Uuid>(4)? == event.aggregate_id;
+        Some(Self { id: row.get(1)?, differs: Differs::in_any(same_payload, same_aggregate) })
+    }
+
     /// Its id, if the event that wanted the key is the same one.
-    fn answer(self) -> Result<Uuid, OutboxError> {
-        let differs = match (self.same_payload, self.same_aggregate) {
-            (true, true) => return Ok(self.id),
-            (false, true) => Differs::Payload,
-            (true, false) => Differs::Aggregate,
-            (false, false) => Differs::Both,
-        };
-        Err(OutboxError::KeyConflict { holder: self.id, differs })
+    pub fn answer(self) -> Result<Uuid, OutboxError> {
+        match self.differs {
+            None => Ok(self.id),
+            Some(differs) => Err(OutboxError::KeyConflict { holder: HeldBy::Event(self.id), differs }),
+        }
     }
 }
 
@@ -216,20 +255,11 @@ fn holder(
     event: &NewEvent,
     key: &Text,
     hash: &str,
-) -> Result<Option<Holder>, OutboxError> {
+) -> Result<Option<KeyHolder>, OutboxError> {
     let (event_type, key) = (Some(event.event_type.datum()), Some(key.datum()));
     let found = match &event.tenant_id {
         Some(tenant) => session.run(&FIND_OF_TENANT, [event_type, key, Some(uuid(tenant))])?,
         None => session.run(&FIND_OF_NO_TENANT, [event_type, key])?,
     };
-    Ok(found.first().and_then(|row| {
-        let aggregate_type = row.get::<Text>(3)?;
-        let aggregate_id = row.get::<Uuid>(4)?;
-        Some(Holder {
-            id: row.get(1)?,
-            same_payload: row.get::<Text>(2)?.bytes() == hash.as_bytes(),
-            same_aggregate: aggregate_type.bytes() == event.aggregate_type.bytes()
-                && aggregate_id == event.aggregate_id,
-        })
-    }))
+    Ok(found.first().and_then(|row| KeyHolder::read(&row, event, hash)))
 }

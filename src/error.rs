@@ -16,8 +16,12 @@ pub enum OutboxError {
     InvalidArgument { parameter: &'static str, found: String, rule: &'static str },
     /// 54000
     PayloadTooLarge { size: usize, limit: usize },
+    /// 22023, for an element of an array of events
+    InvalidElement { fault: &'static str, rule: &'static str },
+    /// Any of these, in an element of an array; elements count from 1.
+    InElement { element: usize, error: Box<OutboxError> },
     /// 23505
-    KeyConflict { holder: Uuid, differs: Differs },
+    KeyConflict { holder: HeldBy, differs: Differs },
     /// 42501
     KeyHidden,
     /// 40001
@@ -44,12 +48,32 @@ pub enum OutboxError {
     Internal { what: &'static str, code: i32 },
 }
 
+/// What has a deduplication key already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeldBy {
+    Event(Uuid),
+    /// An earlier element of the same array.
+    Element(usize),
+}
+
 /// In what the holder of a deduplication key differs from the event that wanted it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Differs {
     Payload,
     Aggregate,
     Both,
+}
+
+impl Differs {
+    /// In nothing, if both are the same.
+    pub fn in_any(same_payload: bool, same_aggregate: bool) -> Option<Self> {
+        match (same_payload, same_aggregate) {
+            (true, true) => None,
+            (false, true) => Some(Self::Payload),
+            (true, false) => Some(Self::Aggregate),
+            (false, false) => Some(Self::Both),
+        }
+    }
 }
 
 /// What a worker that settles without a lease finds instead of it.
@@ -74,12 +98,18 @@ pub enum Found {
 }
 
 impl OutboxError {
+    /// The error, of an element of an array.
+    pub fn in_element(self, element: usize) -> Self {
+        Self::InElement { element, error: Box::new(self) }
+    }
+
     pub fn sqlstate(&self) -> PgSqlErrorCode {
         use PgSqlErrorCode::*;
         match self {
             Self::MissingArgument { .. } | Self::NullElement { .. } => ERRCODE_NULL_VALUE_NOT_ALLOWED,
-            Self::InvalidArgument { .. } => ERRCODE_INVALID_PARAMETER_VALUE,
             Self::PayloadTooLarge { .. } => ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+            Self::InvalidArgument { .. } | Self::InvalidElement { .. } => ERRCODE_INVALID_PARAMETER_VALUE,
+            Self::InElement { error, .. } => error.sqlstate(),
             Self::KeyConflict { .. } => ERRCODE_UNIQUE_VIOLATION,
             Self::KeyHidden => ERRCODE_INSUFFICIENT_PRIVILEGE,
             Self::KeyLost | Self::ClaimLost => ERRCODE_T_R_SERIALIZATION_FAILURE,
@@ -99,6 +129,8 @@ impl OutboxError {
             Self::NullElement { parameter } => format!("{parameter} must not contain null"),
             Self::InvalidArgument { parameter, .. } => format!("invalid value for {parameter}"),
             Self::PayloadTooLarge { .. } => "payload is larger than outbox.max_payload_bytes allows".into(),
+            Self::InvalidElement { fault, .. } => format!("an element of events {fault}"),
+            Self::InElement { error, .. } => error.message(),
             Self::KeyConflict { differs, .. } => {
                 let what = match differs {
                     Differs::Payload => "another payload",
@@ -139,7 +171,8 @@ impl OutboxError {
             Self::PayloadTooLarge { size, limit } => {
                 format!("payload has {size} bytes, the limit is {limit} bytes.")
             }
-            Self::KeyConflict { holder, .. } => format!("The key is held by event {holder}."),
+            Self::KeyConflict { holder, .. } => format!("The key is held by {holder}."),
+            Self::InElement { element, error } => error.detail_in(*element),
             Self::LeaseLost { found, .. } => found.to_string(),
             Self::NoSuchEvent { .. } => {
                 "No event with this id is visible: it was never committed, was deleted after it finished, \
@@ -150,15 +183,32 @@ impl OutboxError {
         })
     }
 
+    fn detail_in(&self, element: usize) -> String {
+        match self {
+            Self::MissingArgument { parameter } => {
+                format!("{parameter} of element {element} is null or missing.")
+            }
+            Self::InvalidArgument { parameter, found, .. } => {
+                format!("{parameter} of element {element} is {found}.")
+            }
+            Self::KeyConflict { holder, .. } => format!("The key of element {element} is held by {holder}."),
+            _ => match self.detail() {
+                Some(detail) => format!("{detail} It is element {element} of the array."),
+                None => format!("It is element {element} of the array."),
+            },
+        }
+    }
+
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::MissingArgument { parameter } => format!("Pass a value for {parameter}."),
             Self::NullElement { parameter } => format!("Leave the nulls out of {parameter}."),
-            Self::InvalidArgument { rule, .. } => (*rule).into(),
             Self::PayloadTooLarge { .. } => {
                 "Store the bulk elsewhere and pass a reference to it, or have a superuser raise outbox.max_payload_bytes."
                     .into()
             }
+            Self::InvalidArgument { rule, .. } | Self::InvalidElement { rule, .. } => (*rule).into(),
+            Self::InElement { error, .. } => return error.hint(),
             Self::KeyConflict { .. } => {
                 "Use one key for one event: repeat a call with the same payload and aggregate, or choose another key."
                     .into()
@@ -182,6 +232,15 @@ impl OutboxError {
             Self::DamagedPayload => "Restore the row from a backup.".into(),
             Self::Internal { .. } => "This is a bug in outbox_ext: please report it.".into(),
         })
+    }
+}
+
+impl std::fmt::Display for HeldBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Event(id) => write!(f, "event {id}"),
+            Self::Element(element) => write!(f, "element {element}"),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ extension_sql_file!(
         "table",
         aggregate_id::outbox_aggregate_id,
         enqueue::outbox_enqueue,
+        enqueue_batch::outbox_enqueue_batch,
         claim::outbox_claim_batch,
         complete::outbox_complete,
         complete::outbox_complete_batch,

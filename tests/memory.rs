@@ -58,6 +58,27 @@ fn enqueues_keep_nothing() {
     }
 }
 
+/// As an array of two events, with keys or a fault.
+fn batch_call(first: &str, second: &str) -> String {
+    let element = |rest| {
+        format!(
+            r#"{{"aggregate_type": "order", "aggregate_id": "00000000-0000-0000-0000-000000000001",
+                 "event_type": "order.created", "payload": {{"a": [1, "b"]}}{rest}}}"#
+        )
+    };
+    format!("outbox_enqueue_batch('[{}, {}]')", element(first), element(second))
+}
+
+#[test]
+fn batches_keep_nothing() {
+    let database = Database::with_extension();
+    let mut session = database.session();
+    let (a, b) = (r#", "deduplication_key": "a""#, r#", "deduplication_key": "b""#);
+    for call in [batch_call("", ""), batch_call(a, b), batch_call(a, a)] {
+        stays_flat(&mut session, 3_000, &format!("PERFORM * FROM {call};"));
+    }
+}
+
 #[test]
 fn claims_and_settlements_keep_nothing() {
     let database = Database::with_extension();
@@ -82,6 +103,8 @@ fn caught_errors_keep_nothing() {
         "outbox_enqueue(NULL, 'order', NULL, 'order.created', NULL, '2')",
         "outbox_complete(gen_random_uuid(), 'w')",
         "outbox_claim_batch('w', -1)",
+        &batch_call("", r#", "available_at": "never""#),
+        &batch_call("", r#", "deduplication_key": "k""#),
     ] {
         stays_flat(
             &mut session,

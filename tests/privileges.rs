@@ -60,6 +60,7 @@ fn public_may_execute_nothing_that_writes() {
     let mut anyone = database.session_as(&role);
     for call in [
         "SELECT outbox_enqueue(NULL, 'order', gen_random_uuid(), 'order.created', NULL, '1')",
+        "SELECT * FROM outbox_enqueue_batch('[]')",
         "SELECT * FROM outbox_claim_batch('w')",
         "SELECT outbox_complete(gen_random_uuid(), 'w')",
         "SELECT outbox_fail(gen_random_uuid(), 'w', 'oops')",

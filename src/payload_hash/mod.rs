@@ -3,7 +3,7 @@
 
 mod canonical;
 mod number;
-mod stored;
+pub mod stored;
 
 use crate::datum::Payload;
 use crate::encoding;

@@ -13,6 +13,13 @@ const ENTRY_LENGTH_MASK: u32 = 0x0FFF_FFFF;
 const ENTRY_TYPE_MASK: u32 = 0x7000_0000;
 const ENTRY_HAS_OFFSET: u32 = 0x8000_0000;
 
+const STRING: u32 = 0x0000_0000;
+const NUMBER: u32 = 0x1000_0000;
+const FALSE: u32 = 0x2000_0000;
+const TRUE: u32 = 0x3000_0000;
+const NULL: u32 = 0x4000_0000;
+const CONTAINER: u32 = 0x5000_0000;
+
 /// The bytes are not a jsonb: the row is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damaged;
@@ -25,6 +32,22 @@ pub enum Value<'a> {
     String(&'a [u8]),
     Number(&'a [u8]),
     Container(Container<'a>),
+}
+
+impl<'a> Value<'a> {
+    /// The two parts of a jsonb that holds just this value; a lone scalar is stored as an array of one.
+    pub fn alone(self) -> (Vec<u8>, &'a [u8]) {
+        let (kind, bytes): (_, &[u8]) = match self {
+            Self::Container(container) => return (Vec::new(), container.bytes),
+            Self::String(bytes) => (STRING, bytes),
+            Self::Number(bytes) => (NUMBER, bytes),
+            Self::Bool(false) => (FALSE, &[]),
+            Self::Bool(true) => (TRUE, &[]),
+            Self::Null => (NULL, &[]),
+        };
+        let entry = kind | bytes.len() as u32 & ENTRY_LENGTH_MASK;
+        ([IS_ARRAY | IS_SCALAR | 1, entry].into_iter().flat_map(u32::to_ne_bytes).collect(), bytes)
+    }
 }
 
 /// An array or object: a header, one entry for each child, then the children's bytes.
@@ -107,12 +130,12 @@ impl<'a> Children<'a> {
         // Numbers and containers are padded to four bytes, counted from the first child's byte.
         let aligned = start.next_multiple_of(4);
         Ok(match entry & ENTRY_TYPE_MASK {
-            0x0000_0000 => Value::String(slice(start)?),
-            0x1000_0000 => Value::Number(slice(aligned)?),
-            0x2000_0000 => Value::Bool(false),
-            0x3000_0000 => Value::Bool(true),
-            0x4000_0000 => Value::Null,
-            0x5000_0000 => Value::Container(Container::new(slice(aligned)?)?),
+            STRING => Value::String(slice(start)?),
+            NUMBER => Value::Number(slice(aligned)?),
+            FALSE => Value::Bool(false),
+            TRUE => Value::Bool(true),
+            NULL => Value::Null,
+            CONTAINER => Value::Container(Container::new(slice(aligned)?)?),
             _ => return Err(Damaged),
         })
     }

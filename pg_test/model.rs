@@ -89,6 +89,19 @@ pub struct Failure {
     pub backoff_max: Moment,
 }
 
+pub struct Replay {
+    pub event_type: Option<u8>,
+    pub tenant: Option<u8>,
+    pub most: usize,
+}
+
+pub struct Purge {
+    pub older_than: Moment,
+    pub most: usize,
+    /// Completed, dead or both.
+    pub statuses: Vec<Status>,
+}
+
 /// Where a failed event has gone.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failed {
@@ -210,6 +223,47 @@ impl Outbox {
                 Failed::Pending { from: now, to: now + doubled.min(failure.backoff_max) }
             }
         })
+    }
+
+    /// How many dead events came back.
+    pub fn replay(&mut self, now: Moment, replay: &Replay) -> usize {
+        let wanted = |event: &Event| {
+            replay.event_type.is_none_or(|event_type| event.new.event_type == event_type)
+                && replay.tenant.is_none_or(|tenant| event.new.tenant == Some(tenant))
+        };
+        let dead = self.ended(|event| event.dead_at.filter(|_| wanted(event)));
+        let replayed = &dead[..dead.len().min(replay.most)];
+        for event in self.events.iter_mut().filter(|event| replayed.contains(&event.id)) {
+            event.status = Status::Pending;
+            event.dead_at = None;
+            event.forgiven_attempts = event.attempt_count;
+            event.available_at = now;
+            event.updated_at = now;
+        }
+        replayed.len()
+    }
+
+    /// How many ended events were deleted.
+    pub fn purge(&mut self, now: Moment, purge: &Purge) -> usize {
+        let by = now - purge.older_than;
+        let mut deleted = Vec::new();
+        for status in &purge.statuses {
+            deleted.extend(self.ended(|event| {
+                let ended = if *status == Status::Dead { event.dead_at } else { event.completed_at };
+                ended.filter(|at| *at <= by)
+            }));
+        }
+        deleted.truncate(purge.most);
+        self.events.retain(|event| !deleted.contains(&event.id));
+        deleted.len()
+    }
+
+    /// The events that have ended at some moment, the first first.
+    fn ended(&self, at: impl Fn(&Event) -> Option<Moment>) -> Vec<Uuid> {
+        let mut ended: Vec<_> =
+            self.events.iter().filter_map(|event| Some((at(event)?, *event.id.as_bytes()))).collect();
+        ended.sort_unstable();
+        ended.into_iter().map(|(_, id)| Uuid::from_bytes(id)).collect()
     }
 
     fn leased(&mut self, settlement: &Settlement) -> Result<&mut Event, Refusal> {

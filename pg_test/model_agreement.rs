@@ -1,7 +1,9 @@
 //! Random sequences of operations and clock jumps, on the extension and on the model: after every step,
 //! every visible column agrees.
 
-use super::model::{Claim, Event, Failed, Failure, Moment, NewEvent, Outbox, Refusal, Settlement, Status};
+use super::model::{
+    Claim, Event, Failed, Failure, Moment, NewEvent, Outbox, Purge, Refusal, Replay, Settlement, Status,
+};
 use crate::clock::test_clock;
 use crate::instant::Instant;
 use pgrx::prelude::*;
@@ -24,8 +26,17 @@ enum Step {
     Claim { worker: u8, batch_size: usize, lock_timeout: Moment, max_attempts: Option<i32> },
     Complete { at: usize, worker: u8, attempt: Attempt },
     Fail { at: usize, worker: u8, attempt: Attempt, max_attempts: Option<i32>, due_in: Option<Moment> },
+    Replay { event_type: Option<u8>, tenant: Option<u8>, most: usize },
+    Purge { older_than: Moment, most: usize, statuses: &'static [Status] },
     Jump { by: Moment },
 }
+
+const ENDS: [&[Status]; 4] = [
+    &[Status::Completed],
+    &[Status::Dead],
+    &[Status::Completed, Status::Dead],
+    &[Status::Dead, Status::Completed],
+];
 
 /// Which attempt a worker says that it holds.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +87,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
                 due_in
             }
         ),
+        1 => (proptest::option::of(0..2_u8), proptest::option::of(0..2_u8), 1..4_usize)
+            .prop_map(|(event_type, tenant, most)| Step::Replay { event_type, tenant, most }),
+        1 => (0..20_i64, 1..4_usize, 0..ENDS.len()).prop_map(|(seconds, most, ends)| Step::Purge {
+            older_than: seconds * SECOND,
+            most,
+            statuses: ENDS[ends]
+        }),
         2 => (-10 * SECOND..25 * SECOND).prop_map(|by| Step::Jump { by }),
     ];
     proptest::collection::vec(step, 1..60)
@@ -121,8 +139,37 @@ impl Pair {
                 let settlement = self.settlement(at, worker, attempt);
                 self.fail(&settlement, max_attempts, due_in.map(|due_in| self.now + due_in))?;
             }
+            Step::Replay { event_type, tenant, most } => self.replay(&Replay { event_type, tenant, most })?,
+            Step::Purge { older_than, most, statuses } => {
+                self.purge(&Purge { older_than, most, statuses: statuses.to_vec() })?
+            }
         }
         prop_assert_eq!(stored(), self.model.events.clone());
+        Ok(())
+    }
+
+    fn replay(&mut self, replay: &Replay) -> Result<(), TestCaseError> {
+        let found = attempted(&format!(
+            "outbox_replay(NULL, {}, {}, {})",
+            replay.event_type.map_or("NULL".into(), |event_type| format!("'type{event_type}'")),
+            replay.tenant.map_or("NULL".into(), |tenant| quoted_uuid("aaaa", tenant)),
+            replay.most
+        ));
+        prop_assert_eq!(found, Ok(self.model.replay(self.now, replay).to_string()));
+        Ok(())
+    }
+
+    fn purge(&mut self, purge: &Purge) -> Result<(), TestCaseError> {
+        // What the last purge has passed over is found again once it is time.
+        test_clock::skip(std::time::Duration::from_secs(60));
+        let statuses: Vec<_> = purge.statuses.iter().map(|status| format!("{status:?}")).collect();
+        let found = attempted(&format!(
+            "outbox_purge('{} microseconds', {}, lower('{{{}}}')::text[])",
+            purge.older_than,
+            purge.most,
+            statuses.join(",")
+        ));
+        prop_assert_eq!(found, Ok(self.model.purge(self.now, purge).to_string()));
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! What the extension installs: functions, table, indexes, domains, comments and privileges.
+//! What the extension installs: functions, table, view, indexes, domains, comments and privileges.
 
 #[pgrx::pg_schema]
 mod tests {
@@ -48,9 +48,13 @@ mod tests {
                  next_attempt timestamp with time zone DEFAULT NULL::timestamp with time zone, \
                  attempts integer[] DEFAULT NULL::integer[]",
                 "outbox_payload_hash: payload jsonb",
+                "outbox_purge: older_than interval, max_events integer DEFAULT 10000, \
+                 statuses text[] DEFAULT '{completed}'::text[]",
                 "outbox_release_batch: event_ids uuid[], worker_id text, \
                  available_at timestamp with time zone DEFAULT NULL::timestamp with time zone, \
                  attempts integer[] DEFAULT NULL::integer[]",
+                "outbox_replay: event_ids uuid[] DEFAULT NULL::uuid[], event_type text DEFAULT NULL::text, \
+                 tenant_id uuid DEFAULT NULL::uuid, max_events integer DEFAULT 1000",
             ]
         );
     }
@@ -74,7 +78,9 @@ mod tests {
                 "outbox_fail: text",
                 "outbox_fail_batch: TABLE(id uuid, status text)",
                 "outbox_payload_hash: text",
+                "outbox_purge: bigint",
                 "outbox_release_batch: SETOF uuid",
+                "outbox_replay: bigint",
             ]
         );
     }
@@ -97,7 +103,9 @@ mod tests {
                 format!("outbox_fail: {volatile}"),
                 format!("outbox_fail_batch: {volatile}"),
                 "outbox_payload_hash: i, parallel s".into(),
+                format!("outbox_purge: {volatile}"),
                 format!("outbox_release_batch: {volatile}"),
+                format!("outbox_replay: {volatile}"),
             ]
         );
     }
@@ -208,6 +216,10 @@ mod tests {
                  WHERE ((completed_at IS NULL) AND (dead_at IS NULL))",
                 "CREATE INDEX outbox_event_claim_idx ON public.outbox_event USING btree \
                  (available_at, created_at, id) WHERE ((completed_at IS NULL) AND (dead_at IS NULL))",
+                "CREATE INDEX outbox_event_completed_idx ON public.outbox_event USING btree \
+                 (completed_at, id) WHERE (completed_at IS NOT NULL)",
+                "CREATE INDEX outbox_event_dead_idx ON public.outbox_event USING btree \
+                 (dead_at, id, event_type, tenant_id) WHERE (dead_at IS NOT NULL)",
                 "CREATE UNIQUE INDEX outbox_event_deduplication_idx ON public.outbox_event USING btree \
                  (tenant_id, event_type, deduplication_key) NULLS NOT DISTINCT \
                  WHERE (deduplication_key IS NOT NULL)",
@@ -290,7 +302,7 @@ mod tests {
     fn every_column_index_and_trigger_has_a_comment() {
         let silent = texts(
             "SELECT attname::text FROM pg_attribute
-             WHERE attrelid = 'outbox_event'::regclass AND attnum > 0 AND NOT attisdropped
+             WHERE attrelid IN ('outbox_event'::regclass, 'outbox_stats'::regclass) AND attnum > 0 AND NOT attisdropped
                AND col_description(attrelid, attnum) IS NULL
              UNION ALL SELECT indexrelid::regclass::text FROM pg_index
              WHERE indrelid = 'outbox_event'::regclass AND obj_description(indexrelid, 'pg_class') IS NULL
@@ -325,7 +337,33 @@ mod tests {
     #[pg_test]
     fn public_may_do_nothing_with_the_table() {
         let any = "SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER";
-        assert!(holds(&format!("NOT has_table_privilege('public', 'outbox_event', '{any}')")));
+        for relation in ["outbox_event", "outbox_stats"] {
+            assert!(
+                holds(&format!("NOT has_table_privilege('public', '{relation}', '{any}')")),
+                "{relation}"
+            );
+        }
+    }
+
+    #[pg_test]
+    fn the_view_has_the_columns_of_the_contract_and_its_readers_rights() {
+        let columns = texts(
+            "SELECT concat_ws(' ', attname, format_type(atttypid, atttypmod)) FROM pg_attribute
+             WHERE attrelid = 'outbox_stats'::regclass AND attnum > 0 ORDER BY attnum",
+        );
+        assert_eq!(
+            columns,
+            [
+                "event_type text",
+                "ready bigint",
+                "scheduled bigint",
+                "processing bigint",
+                "dead bigint",
+                "oldest_ready_age interval",
+                "oldest_lease_age interval",
+            ]
+        );
+        assert!(holds("reloptions = '{security_invoker=true}' FROM pg_class WHERE relname = 'outbox_stats'"));
     }
 
     /// The calls that write, of an event that is not there.
@@ -343,6 +381,8 @@ mod tests {
         ("outbox_fail", "gen_random_uuid(), 'w', 'e'"),
         ("outbox_fail_batch", "ARRAY[gen_random_uuid()], 'w', 'e'"),
         ("outbox_release_batch", "ARRAY[gen_random_uuid()], 'w'"),
+        ("outbox_replay", ""),
+        ("outbox_purge", "'1 day'"),
     ];
 
     #[pg_test]

@@ -29,6 +29,8 @@ COMMENT ON INDEX outbox_event_pkey IS 'Events by id.';
 COMMENT ON INDEX outbox_event_claim_idx IS 'Unfinished events in the order in which they are claimed.';
 COMMENT ON INDEX outbox_event_aggregate_idx IS 'Unfinished events by aggregate, in the order of ordered claims.';
 COMMENT ON INDEX outbox_event_in_flight_idx IS 'At most one event of an aggregate is in flight by an ordered claim.';
+COMMENT ON INDEX outbox_event_completed_idx IS 'Completed events in the order in which they were completed.';
+COMMENT ON INDEX outbox_event_dead_idx IS 'Dead events in the order in which they died.';
 COMMENT ON INDEX outbox_event_deduplication_idx IS 'One event for each key of a tenant and event type.';
 COMMENT ON TRIGGER zz_outbox_event_guard ON outbox_event IS 'Makes every row a sound event, or refuses it.';
 
@@ -45,3 +47,14 @@ COMMENT ON FUNCTION outbox_complete_batch IS 'Marks leased events as completed i
 COMMENT ON FUNCTION outbox_fail_batch IS 'Ends the attempts of leased events, each as outbox_fail does, and returns id and new status of those that it failed; where the lease is not held, the event is left alone. Errors: as outbox_complete_batch.';
 COMMENT ON FUNCTION outbox_extend_batch IS 'Renews leases from now, the heartbeat of long work, and returns the ids of the events whose lease is held. Errors: as outbox_complete_batch.';
 COMMENT ON FUNCTION outbox_release_batch IS 'Gives leased events back, pending again at available_at (NULL: now) and with the attempt forgiven, and returns their ids; where the lease is not held, the event is left alone. Errors: as outbox_complete_batch.';
+COMMENT ON FUNCTION outbox_replay IS 'Brings dead events back to pending, due now and with a fresh budget of attempts, those that died first first, at most max_events; returns how many. Only those among event_ids, of event_type and of tenant_id that are given (NULL: any). Their history stays. Errors: 22004 max_events or an element of event_ids is NULL; 22023 an argument out of range.';
+COMMENT ON FUNCTION outbox_purge IS 'Deletes events that ended longer than older_than ago, at most max_events, those that ended first first, and returns how many. statuses: completed, dead or both, in the order in which they go. What has not ended is never deleted, and what is locked is passed over. With an event ends the deduplication of its key. Errors: 22004 an argument or an element of statuses is NULL; 22023 an argument out of range.';
+
+COMMENT ON VIEW outbox_stats IS 'What waits, a row an event type that has unfinished or dead events; reads those only, however many are completed.';
+COMMENT ON COLUMN outbox_stats.event_type IS 'The event type.';
+COMMENT ON COLUMN outbox_stats.ready IS 'Pending events that are due.';
+COMMENT ON COLUMN outbox_stats.scheduled IS 'Pending events that are due later: scheduled, or waiting for a retry.';
+COMMENT ON COLUMN outbox_stats.processing IS 'Events that are leased to a worker, expired leases included.';
+COMMENT ON COLUMN outbox_stats.dead IS 'Events that were given up.';
+COMMENT ON COLUMN outbox_stats.oldest_ready_age IS 'For how long the ready event that has been due for longest has been due; NULL when none is ready.';
+COMMENT ON COLUMN outbox_stats.oldest_lease_age IS 'How long ago the oldest lease was taken; NULL when none is held.';

@@ -17,6 +17,9 @@ ALTER FUNCTION outbox_complete_batch OWNER TO @extowner@;
 ALTER FUNCTION outbox_fail_batch OWNER TO @extowner@;
 ALTER FUNCTION outbox_extend_batch OWNER TO @extowner@;
 ALTER FUNCTION outbox_release_batch OWNER TO @extowner@;
+ALTER FUNCTION outbox_replay OWNER TO @extowner@;
+ALTER FUNCTION outbox_purge OWNER TO @extowner@;
+ALTER VIEW outbox_stats OWNER TO @extowner@;
 
 -- PUBLIC calls nothing that writes. The functions run with their caller's rights (SECURITY INVOKER), so a
 -- caller needs rights on the table too.
@@ -30,3 +33,5 @@ REVOKE ALL ON FUNCTION outbox_complete_batch FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_fail_batch FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_extend_batch FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_release_batch FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox_replay FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox_purge FROM PUBLIC;

@@ -51,6 +51,15 @@ CREATE INDEX outbox_event_aggregate_idx ON outbox_event (aggregate_id, aggregate
 CREATE UNIQUE INDEX outbox_event_in_flight_idx ON outbox_event (aggregate_id, aggregate_type)
     WHERE claimed_in_order AND completed_at IS NULL AND dead_at IS NULL;
 
+-- Completed events, the first to end first: what retention goes along.
+CREATE INDEX outbox_event_completed_idx ON outbox_event (completed_at, id)
+    WHERE completed_at IS NOT NULL;
+
+-- Dead events, the first to die first. Type and tenant come last, so that a replay of one type or tenant keeps
+-- that order, and passes the others by without a look at their rows. Nothing that has not died has an entry.
+CREATE INDEX outbox_event_dead_idx ON outbox_event (dead_at, id, event_type, tenant_id)
+    WHERE dead_at IS NOT NULL;
+
 -- Events of no tenant are one tenant.
 CREATE UNIQUE INDEX outbox_event_deduplication_idx
     ON outbox_event (tenant_id, event_type, deduplication_key) NULLS NOT DISTINCT

@@ -99,6 +99,18 @@ pub fn positive(parameter: &'static str, value: Option<Span>) -> Result<i128, Ou
     Ok(value.micros())
 }
 
+/// A required interval, finite, nothing or longer; in microseconds.
+pub fn not_negative(parameter: &'static str, value: Option<Span>) -> Result<i128, OutboxError> {
+    let value = required(parameter, value)?;
+    if !value.is_finite() {
+        return invalid(parameter, "infinite", "Pass a finite interval of zero or more.");
+    }
+    if value.micros() < 0 {
+        return invalid(parameter, "negative", "Pass a finite interval of zero or more.");
+    }
+    Ok(value.micros())
+}
+
 /// A required count of at least one.
 pub fn at_least_one(parameter: &'static str, value: Option<i32>) -> Result<i32, OutboxError> {
     match required(parameter, value)? {

@@ -15,7 +15,7 @@ use crate::filter::Filter;
 use crate::instant::Instant;
 use crate::order::Order;
 use crate::plans::{Row, Session, Statement, Value, moment};
-use crate::queue::Queue;
+use crate::queue::{Queue, Way};
 use crate::result_set::ResultSet;
 use crate::status::Status;
 use crate::succession::{self, settled};
@@ -138,7 +138,8 @@ impl<'a> Claim<'a> {
     /// The rows taken, in the order of what was found.
     fn batch<'s>(&self, session: &'s Session) -> Result<Vec<Row<'s>>, OutboxError> {
         let mut batch = Batch { wanted: self.wanted.batch_size, taken: Vec::new() };
-        match Queue::of(session, self.wanted.lock_timeout, &self.wanted.filter) {
+        let Wanted { lock_timeout, filter, .. } = &self.wanted;
+        match Queue::of(session, Way::Claim { lock_timeout: *lock_timeout, filter: filter.clone() }) {
             Some(queue) => self.follow_cursor(session, &queue, &mut batch)?,
             None => {
                 self.fill(session, &mut batch, (Order::FIRST, self.end()), usize::MAX)?;
@@ -187,6 +188,7 @@ impl<'a> Claim<'a> {
             let left = SLICE.saturating_sub(clock::steady() - started);
             let walk = Walk {
                 queue,
+                filter: &self.wanted.filter,
                 from,
                 to: position,
                 expired_before: self.expired_before,

@@ -1,10 +1,11 @@
-//! The backend's cursors, one for each queue that it claims from, kept for as long as the backend lives.
+//! The backend's cursors, one for each way that it goes along a queue, kept for as long as the backend lives.
 
 use crate::clock;
 use crate::cursor::Cursor;
 use crate::filter::Filter;
 use crate::instant::Instant;
 use crate::plans::Session;
+use crate::status::Status;
 use pgrx::pg_sys::{self, SysCacheIdentifier};
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -15,13 +16,20 @@ struct Key {
     table: pg_sys::Oid,
     /// The file that holds the table: TRUNCATE and VACUUM FULL make a new one.
     file: pg_sys::Oid,
-    /// In microseconds. A sweep is judged by the timeout of the claim that makes it: were cursors shared, a
-    /// longer one could make every sweep that a shorter one needs.
-    lock_timeout: i128,
-    filter: Filter,
+    way: Way,
 }
 
-/// The queue that a call claims from.
+/// What goes along the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// Claims with a lock_timeout (in microseconds) and a filter. A sweep is judged by the timeout of the claim
+    /// that makes it: were cursors shared, a longer one could make every sweep that a shorter one needs.
+    Claim { lock_timeout: i128, filter: Filter },
+    /// Purges of the events with a status, in the order in which they ended.
+    Purge(Status),
+}
+
+/// The queue that a call goes along.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queue {
     key: Key,
@@ -39,24 +47,17 @@ impl Queue {
     /// The queue of the extension that is being called. None where the cursor is off: under row-level
     /// security, since what is visible may change with a setting; and from REPEATABLE READ on, since an old
     /// snapshot sees no new events.
-    pub fn of(session: &Session, lock_timeout: i128, filter: &Filter) -> Option<Self> {
+    pub fn of(session: &Session, way: Way) -> Option<Self> {
         let (table, index) = (session.table(), session.claim_index());
         // SAFETY: a plain variable of this backend's one thread.
         let old_snapshot = unsafe { pg_sys::XactIsoLevel } >= pg_sys::XACT_REPEATABLE_READ as i32;
         let missing = table == pg_sys::InvalidOid || index == pg_sys::InvalidOid;
         let off = missing || old_snapshot || is_hidden(table);
-        (!off).then(|| {
-            let key = Key { table, file: file_of(table), lock_timeout, filter: filter.clone() };
-            Self { key, index }
-        })
+        (!off).then(|| Self { key: Key { table, file: file_of(table), way }, index })
     }
 
     pub fn table(&self) -> pg_sys::Oid {
         self.key.table
-    }
-
-    pub fn filter(&self) -> &Filter {
-        &self.key.filter
     }
 
     /// Reads or changes the queue's cursor.

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 /// What to walk, and what to look for.
 pub struct Walk<'q> {
     pub queue: &'q Queue,
+    pub filter: &'q Filter,
     pub from: Order,
     pub to: Order,
     /// Events that are due by now, pending or with a lease taken before this.
@@ -73,7 +74,7 @@ impl Walk<'_> {
                 findings.stopped = Stopped::OutOfTime(order);
                 break;
             }
-            if scan.is_claimable(self.queue.filter(), self.expired_before) {
+            if scan.is_claimable(self.filter, self.expired_before) {
                 findings.span = Some((findings.span.map_or(order, |(first, _)| first), order));
                 findings.claimable += 1;
             }

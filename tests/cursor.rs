@@ -478,6 +478,7 @@ fn altered_columns_behind_the_cursor_of_a_warm_session_crash_nobody() {
     for (column, kind, value) in ALTERED {
         owner.run(&format!(
             "DROP EXTENSION outbox_ext; CREATE EXTENSION outbox_ext;
+             ALTER EXTENSION outbox_ext DROP VIEW outbox_stats; DROP VIEW outbox_stats;
              DROP TRIGGER zz_outbox_event_guard ON outbox_event;
              ALTER TABLE outbox_event ALTER {column} DROP DEFAULT, ALTER {column} TYPE {kind} USING {value},
                                       ALTER {column} SET DEFAULT {value}"

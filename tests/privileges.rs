@@ -64,6 +64,9 @@ fn public_may_execute_nothing_that_writes() {
         "SELECT * FROM outbox_claim_batch('w')",
         "SELECT outbox_complete(gen_random_uuid(), 'w')",
         "SELECT outbox_fail(gen_random_uuid(), 'w', 'oops')",
+        "SELECT outbox_replay()",
+        "SELECT outbox_purge('1 day')",
+        "SELECT * FROM outbox_stats",
         "SELECT * FROM outbox_event",
         "INSERT INTO outbox_event (aggregate_type, aggregate_id, event_type, payload)
          VALUES ('order', gen_random_uuid(), 'order.created', '1')",

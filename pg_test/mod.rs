@@ -10,6 +10,7 @@ mod dedup;
 mod enqueue;
 mod enqueue_batch;
 mod filter;
+mod grant;
 mod guard;
 mod model;
 mod model_agreement;

@@ -47,6 +47,7 @@ mod tests {
                  max_attempts integer DEFAULT NULL::integer, \
                  next_attempt timestamp with time zone DEFAULT NULL::timestamp with time zone, \
                  attempts integer[] DEFAULT NULL::integer[]",
+                "outbox_grant: grantee regrole, duty text",
                 "outbox_payload_hash: payload jsonb",
                 "outbox_purge: older_than interval, max_events integer DEFAULT 10000, \
                  statuses text[] DEFAULT '{completed}'::text[]",
@@ -77,6 +78,7 @@ mod tests {
                 "outbox_extend_batch: SETOF uuid",
                 "outbox_fail: text",
                 "outbox_fail_batch: TABLE(id uuid, status text)",
+                "outbox_grant: void",
                 "outbox_payload_hash: text",
                 "outbox_purge: bigint",
                 "outbox_release_batch: SETOF uuid",
@@ -102,6 +104,7 @@ mod tests {
                 format!("outbox_extend_batch: {volatile}"),
                 format!("outbox_fail: {volatile}"),
                 format!("outbox_fail_batch: {volatile}"),
+                format!("outbox_grant: {volatile}"),
                 "outbox_payload_hash: i, parallel s".into(),
                 format!("outbox_purge: {volatile}"),
                 format!("outbox_release_batch: {volatile}"),

@@ -58,3 +58,4 @@ COMMENT ON COLUMN outbox_stats.processing IS 'Events that are leased to a worker
 COMMENT ON COLUMN outbox_stats.dead IS 'Events that were given up.';
 COMMENT ON COLUMN outbox_stats.oldest_ready_age IS 'For how long the ready event that has been due for longest has been due; NULL when none is ready.';
 COMMENT ON COLUMN outbox_stats.oldest_lease_age IS 'How long ago the oldest lease was taken; NULL when none is held.';
+COMMENT ON FUNCTION outbox_grant IS 'Grants a role what it needs for a duty, and no more: producer (enqueue; reads no payload), worker (claim and settle; changes no payload) or operator (replay, purge, look at everything). Errors: 22004 an argument is NULL; 22023 an unknown duty; 42704 no such role; 42501 the caller may not grant it.';

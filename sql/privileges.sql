@@ -20,6 +20,7 @@ ALTER FUNCTION outbox_release_batch OWNER TO @extowner@;
 ALTER FUNCTION outbox_replay OWNER TO @extowner@;
 ALTER FUNCTION outbox_purge OWNER TO @extowner@;
 ALTER VIEW outbox_stats OWNER TO @extowner@;
+ALTER FUNCTION outbox_grant OWNER TO @extowner@;
 
 -- PUBLIC calls nothing that writes. The functions run with their caller's rights (SECURITY INVOKER), so a
 -- caller needs rights on the table too.
@@ -35,3 +36,4 @@ REVOKE ALL ON FUNCTION outbox_extend_batch FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_release_batch FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_replay FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_purge FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox_grant FROM PUBLIC;

@@ -28,6 +28,10 @@ pub enum OutboxError {
     KeyLost,
     /// 09000
     InsertSuppressed,
+    /// 42704
+    NoSuchRole { role: u32 },
+    /// 42501
+    NotGrantable { target: String },
     /// P0002
     NoSuchEvent { event: Uuid },
     /// 55000
@@ -111,7 +115,8 @@ impl OutboxError {
             Self::InvalidArgument { .. } | Self::InvalidElement { .. } => ERRCODE_INVALID_PARAMETER_VALUE,
             Self::InElement { error, .. } => error.sqlstate(),
             Self::KeyConflict { .. } => ERRCODE_UNIQUE_VIOLATION,
-            Self::KeyHidden => ERRCODE_INSUFFICIENT_PRIVILEGE,
+            Self::KeyHidden | Self::NotGrantable { .. } => ERRCODE_INSUFFICIENT_PRIVILEGE,
+            Self::NoSuchRole { .. } => ERRCODE_UNDEFINED_OBJECT,
             Self::KeyLost | Self::ClaimLost => ERRCODE_T_R_SERIALIZATION_FAILURE,
             Self::InsertSuppressed => ERRCODE_TRIGGERED_ACTION_EXCEPTION,
             Self::NoSuchEvent { .. } => ERRCODE_NO_DATA_FOUND,
@@ -146,6 +151,8 @@ impl OutboxError {
             Self::InsertSuppressed => {
                 "the event was not stored: a trigger on outbox_event suppressed it".into()
             }
+            Self::NoSuchRole { .. } => "grantee is no role".into(),
+            Self::NotGrantable { .. } => "no right to grant all that the duty needs".into(),
             Self::NoSuchEvent { event } => format!("event {event} does not exist"),
             Self::LeaseLost { event, .. } => format!("the lease on event {event} is not held"),
             Self::NotATrigger => {
@@ -173,6 +180,8 @@ impl OutboxError {
             }
             Self::KeyConflict { holder, .. } => format!("The key is held by {holder}."),
             Self::InElement { element, error } => error.detail_in(*element),
+            Self::NoSuchRole { role } => format!("There is no role with the oid {role}."),
+            Self::NotGrantable { target } => format!("You may not grant, or not all of it: {target}."),
             Self::LeaseLost { found, .. } => found.to_string(),
             Self::NoSuchEvent { .. } => {
                 "No event with this id is visible: it was never committed, was deleted after it finished, \
@@ -219,6 +228,10 @@ impl OutboxError {
                 "Look for a BEFORE INSERT trigger that returns NULL for this event, or changes its tenant, type or \
                  deduplication key (or for a rule)."
                     .into()
+            }
+            Self::NoSuchRole { .. } => "Pass the name of a role, or its oid.".into(),
+            Self::NotGrantable { .. } => {
+                "Call outbox_grant as the owner of the extension, or have its grants made with grant option.".into()
             }
             Self::NoSuchEvent { .. } => "Pass an id that outbox_claim_batch returned.".into(),
             Self::LeaseLost { found, .. } => found.hint().into(),

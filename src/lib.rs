@@ -23,6 +23,7 @@ mod event_object;
 mod extend;
 mod fail;
 mod filter;
+mod grant;
 mod guard;
 mod holder;
 mod instant;

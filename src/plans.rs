@@ -74,6 +74,11 @@ impl Session {
         Ok(Self { schema })
     }
 
+    /// The extension's schema.
+    pub fn schema(&self) -> pg_sys::Oid {
+        self.schema
+    }
+
     /// The table of events.
     pub fn table(&self) -> pg_sys::Oid {
         // SAFETY: a catalog look-up by name.
@@ -126,6 +131,13 @@ impl Session {
         })?;
         // SAFETY: set by the statement that has just run.
         Ok(unsafe { Rows { table: pg_sys::SPI_tuptable, touched: pg_sys::SPI_processed, session: self } })
+    }
+
+    /// Runs a command whose text, in the database's encoding, was made for this call.
+    pub fn command(&self, sql: &[u8]) -> Result<(), OutboxError> {
+        let sql = CString::new(sql).map_err(|_| OutboxError::Internal { what: "command text", code: 0 })?;
+        // SAFETY: a C string that outlives the call.
+        succeeded("SPI_execute", unsafe { pg_sys::SPI_execute(sql.as_ptr(), false, 0) })
     }
 
     fn plan(&self, statement: &'static Statement) -> Result<pg_sys::SPIPlanPtr, OutboxError> {

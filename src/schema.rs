@@ -25,6 +25,7 @@ extension_sql_file!(
         extend::outbox_extend_batch,
         fail::outbox_fail,
         fail::outbox_fail_batch,
+        grant::outbox_grant,
         release::outbox_release_batch,
         retention::outbox_purge
     ]

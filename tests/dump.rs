@@ -1,6 +1,6 @@
 //! pg_dump and pg_restore bring back every event in every column, and the old keys still deduplicate.
 
-use std::path::PathBuf;
+use support::backup::Backup;
 use support::server::{program, succeed};
 use support::story::live_through;
 use support::{Client, Database, Event, Outbox, Sql, Uuid};
@@ -39,27 +39,6 @@ fn rows(session: &mut Client) -> Vec<String> {
     session.column("SELECT event::text FROM outbox_event AS event ORDER BY id", &[])
 }
 
-/// A file that is removed with the test.
-struct File(PathBuf);
-
-impl File {
-    fn new() -> Self {
-        Self(std::env::temp_dir().join(format!("outbox-{}.dump", Uuid::new_v4().simple())))
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-fn dump(database: &Database, format: &str) -> File {
-    let file = File::new();
-    succeed(program("pg_dump").args(["-F", format, "-d", &database.dsn(), "-f"]).arg(&file.0));
-    file
-}
-
 fn is_restored(source: &Database, target: &Database) {
     let (mut source, mut target) = (source.session(), target.session());
     let expected = rows(&mut source);
@@ -95,8 +74,8 @@ fn filled() -> Database {
 fn a_custom_format_dump_brings_everything_back() {
     for jobs in ["-j1", "-j4"] {
         let (source, target) = (filled(), Database::bare());
-        let file = dump(&source, "custom");
-        succeed(program("pg_restore").args(["-e", jobs, "-d", &target.dsn()]).arg(&file.0));
+        let file = Backup::of(&source, "custom");
+        succeed(program("pg_restore").args(["-e", jobs, "-d", &target.dsn()]).arg(file.file()));
         is_restored(&source, &target);
     }
 }
@@ -104,9 +83,11 @@ fn a_custom_format_dump_brings_everything_back() {
 #[test]
 fn a_plain_dump_brings_everything_back() {
     let (source, target) = (filled(), Database::bare());
-    let file = dump(&source, "plain");
+    let file = Backup::of(&source, "plain");
     succeed(
-        program("psql").args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", &target.dsn(), "-f"]).arg(&file.0),
+        program("psql")
+            .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", &target.dsn(), "-f"])
+            .arg(file.file()),
     );
     is_restored(&source, &target);
 }
@@ -117,8 +98,8 @@ fn a_dump_of_a_schema_of_its_own_brings_everything_back() {
     let mut session = source.session();
     session.run("SET search_path = \"Odd Schema\"");
     fill(&mut session);
-    let file = dump(&source, "custom");
-    succeed(program("pg_restore").args(["-e", "-d", &target.dsn()]).arg(&file.0));
+    let file = Backup::of(&source, "custom");
+    file.restore_into(&target);
     let mut restored = target.session();
     restored.run("SET search_path = \"Odd Schema\"");
     assert_eq!(rows(&mut restored), rows(&mut session));
@@ -128,11 +109,11 @@ fn a_dump_of_a_schema_of_its_own_brings_everything_back() {
 fn an_owner_who_is_no_superuser_restores_everything() {
     let source = filled();
     let (target, owner) = Database::owned_by_a_role();
-    let file = dump(&source, "custom");
+    let file = Backup::of(&source, "custom");
     // Of the schema public, which the dump comments on and grants rights to, the owner is not the owner.
     let as_owner = target.dsn().replace("user=postgres", &format!("user={owner}"));
     succeed(
-        program("pg_restore").args(["-e", "--no-owner", "--no-privileges", "-d", &as_owner]).arg(&file.0),
+        program("pg_restore").args(["-e", "--no-owner", "--no-privileges", "-d", &as_owner]).arg(file.file()),
     );
     is_restored(&source, &target);
     live_through(&mut target.session_as(&owner), "");
@@ -149,8 +130,8 @@ fn grants_on_the_table_and_the_functions_are_restored() {
     source.session().run(&format!(
         "GRANT SELECT ON outbox_event TO {role}; GRANT EXECUTE ON FUNCTION outbox_complete TO {role}"
     ));
-    let file = dump(&source, "custom");
-    succeed(program("pg_restore").args(["-e", "-d", &target.dsn()]).arg(&file.0));
+    let file = Backup::of(&source, "custom");
+    file.restore_into(&target);
     let rights: Vec<bool> = target.session().column(
         "SELECT has_table_privilege($1::text, 'outbox_event', 'SELECT')
          UNION ALL SELECT has_function_privilege($1::text, 'outbox_complete(uuid, text, integer)', 'EXECUTE')

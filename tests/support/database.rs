@@ -55,6 +55,10 @@ impl Database {
         Self { name, roles: RefCell::default() }
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// A new session of the superuser.
     pub fn session(&self) -> Client {
         connect(&mut self.config())

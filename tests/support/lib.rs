@@ -1,6 +1,7 @@
 //! What the tests in this folder share: a server, databases of their own, sessions, and a few ways to look at
 //! what happened.
 
+pub mod backup;
 pub mod cluster;
 pub mod crowd;
 pub mod database;

@@ -235,25 +235,32 @@ fn under_a_tenant_policy_a_purge_and_a_replay_touch_the_tenants_own_events_only(
 }
 
 #[test]
-fn an_operator_needs_no_more_rights_than_are_documented() {
+fn the_rights_that_are_documented_are_enough_and_show_no_payload() {
     let database = Database::with_extension();
     let mut session = database.session();
-    let role = database.role("operator");
+    let [replayer, purger, viewer] = ["replayer", "purger", "viewer"].map(|name| database.role(name));
     session.run(&format!(
-        "GRANT EXECUTE ON FUNCTION outbox_purge, outbox_replay TO {role};
-         GRANT SELECT (ctid, id, tenant_id, event_type, status, attempt_count, available_at, locked_at,
-                       last_error_code, completed_at, dead_at, created_at), DELETE,
-               UPDATE (status, forgiven_attempts, available_at, dead_at, updated_at) ON outbox_event TO {role};
-         GRANT SELECT ON outbox_stats TO {role}"
+        "GRANT EXECUTE ON FUNCTION outbox_replay TO {replayer};
+         GRANT SELECT (ctid, id, event_type, tenant_id, status, attempt_count, dead_at),
+               UPDATE (status, forgiven_attempts, available_at, dead_at, updated_at) ON outbox_event TO {replayer};
+         GRANT EXECUTE ON FUNCTION outbox_purge TO {purger};
+         GRANT SELECT (ctid, id, status, completed_at, dead_at), UPDATE (updated_at), DELETE
+               ON outbox_event TO {purger};
+         GRANT SELECT ON outbox_stats TO {viewer};
+         GRANT SELECT (id, event_type, status, available_at, locked_at, completed_at, dead_at)
+               ON outbox_event TO {viewer}"
     ));
     fill(&mut session, "completed", 2);
-    fill(&mut session, "dead", 2);
-    let mut operator = database.session_as(&role);
-    assert_eq!(replay(&mut operator, 1), 1);
-    let deleted: i64 = operator.value("SELECT outbox_purge('0', 10, '{completed, dead}')", &[]);
-    assert_eq!(deleted, 3);
-    assert_eq!(operator.value::<i64>("SELECT ready FROM outbox_stats", &[]), 1);
-    assert_eq!(operator.refused("SELECT payload FROM outbox_event", &[]).sqlstate, "42501");
+    fill(&mut session, "dead", 3);
+    let mut session = database.session_as(&replayer);
+    assert_eq!(replay(&mut session, 1), 1);
+    let by_id = "SELECT outbox_replay(ARRAY(SELECT id FROM outbox_event), 'order.created', max_events => 1)";
+    assert_eq!(session.value::<i64>(by_id, &[]), 1);
+    assert_eq!(session.refused("SELECT payload FROM outbox_event", &[]).sqlstate, "42501");
+    let mut session = database.session_as(&purger);
+    assert_eq!(session.value::<i64>("SELECT outbox_purge('0', 10, '{completed, dead}')", &[]), 3);
+    let mut session = database.session_as(&viewer);
+    assert_eq!(session.value::<i64>("SELECT ready FROM outbox_stats", &[]), 2);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod aggregate_id;
 mod array;
 mod backoff;
+mod capture;
 mod claim;
 mod cursor;
 mod dead_letter;

@@ -24,6 +24,7 @@ mod tests {
             functions("pg_get_function_arguments(p.oid)"),
             [
                 "outbox_aggregate_id: aggregate_type text, key text",
+                "outbox_capture: ",
                 "outbox_claim_batch: worker_id text, batch_size integer DEFAULT 100, \
                  lock_timeout interval DEFAULT '00:05:00'::interval, max_attempts integer DEFAULT NULL::integer, \
                  only_event_types text[] DEFAULT NULL::text[], only_tenant uuid DEFAULT NULL::uuid, \
@@ -66,6 +67,7 @@ mod tests {
             functions("pg_get_function_result(p.oid)"),
             [
                 "outbox_aggregate_id: uuid",
+                "outbox_capture: trigger",
                 "outbox_claim_batch: TABLE(id uuid, tenant_id uuid, aggregate_type text, aggregate_id uuid, \
                  event_type text, deduplication_key text, payload jsonb, attempt_count integer, headers jsonb, \
                  created_at timestamp with time zone, locked_at timestamp with time zone)",
@@ -94,6 +96,7 @@ mod tests {
             functions("concat(p.provolatile, ', parallel ', p.proparallel)"),
             [
                 "outbox_aggregate_id: i, parallel s".into(),
+                format!("outbox_capture: {volatile}"),
                 format!("outbox_claim_batch: {volatile}"),
                 format!("outbox_complete: {volatile}"),
                 format!("outbox_complete_batch: {volatile}"),

@@ -7,6 +7,7 @@ ALTER TABLE outbox_event OWNER TO @extowner@;
 ALTER FUNCTION outbox_event_id OWNER TO @extowner@;
 ALTER FUNCTION outbox_payload_hash OWNER TO @extowner@;
 ALTER FUNCTION outbox_aggregate_id OWNER TO @extowner@;
+ALTER FUNCTION outbox_capture OWNER TO @extowner@;
 ALTER FUNCTION outbox_event_guard OWNER TO @extowner@;
 ALTER FUNCTION outbox_enqueue OWNER TO @extowner@;
 ALTER FUNCTION outbox_enqueue_batch OWNER TO @extowner@;
@@ -24,6 +25,7 @@ ALTER FUNCTION outbox_grant OWNER TO @extowner@;
 
 -- PUBLIC calls nothing that writes. The functions run with their caller's rights (SECURITY INVOKER), so a
 -- caller needs rights on the table too.
+REVOKE ALL ON FUNCTION outbox_capture FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_event_guard FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_enqueue FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox_enqueue_batch FROM PUBLIC;

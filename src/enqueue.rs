@@ -94,7 +94,8 @@ pub struct NewEvent<'a> {
     pub headers: Option<Payload<'a>>,
 }
 
-fn enqueue(session: &Session, event: &NewEvent) -> Result<Uuid, OutboxError> {
+/// Stores it; the id, or that of the event which has its key.
+pub fn enqueue(session: &Session, event: &NewEvent) -> Result<Uuid, OutboxError> {
     let hash = payload_hash::of(&event.payload)?;
     match &event.deduplication_key {
         None => insert(session, &INSERT, event, &hash)?.ok_or(OutboxError::InsertSuppressed),

@@ -37,7 +37,9 @@ pub enum OutboxError {
     /// 55000
     LeaseLost { event: Uuid, found: Found },
     /// 39P01
-    NotATrigger,
+    NotATrigger { function: &'static str, expected: &'static str, hint: &'static str },
+    /// Several, each at its variant.
+    Uncaptured { trigger: String, table: String, reason: Uncaptured },
     /// 39P01
     AlteredTable { column: &'static str },
     /// 55000: the library is newer than the extension's objects in the database
@@ -78,6 +80,25 @@ impl Differs {
             (false, false) => Some(Self::Both),
         }
     }
+}
+
+/// Why a capture trigger makes no event of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Uncaptured {
+    /// 22023
+    Arguments { found: String },
+    /// 42703
+    NoSuchColumn { column: String },
+    /// 22004
+    NullId { column: String },
+    /// 22023
+    EmptyId { column: String },
+    /// 42804
+    CompositeId { column: String, kind: String },
+    /// 42804
+    TenantIsNoUuid { column: String, kind: String },
+    /// 42501
+    Forbidden,
 }
 
 /// What a worker that settles without a lease finds instead of it.
@@ -121,7 +142,8 @@ impl OutboxError {
             Self::InsertSuppressed => ERRCODE_TRIGGERED_ACTION_EXCEPTION,
             Self::NoSuchEvent { .. } => ERRCODE_NO_DATA_FOUND,
             Self::LeaseLost { .. } | Self::OldCatalog => ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            Self::NotATrigger | Self::AlteredTable { .. } => ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED,
+            Self::Uncaptured { reason, .. } => reason.sqlstate(),
+            Self::NotATrigger { .. } | Self::AlteredTable { .. } => ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED,
             Self::OutOfMemory => ERRCODE_OUT_OF_MEMORY,
             Self::DamagedPayload => ERRCODE_DATA_CORRUPTED,
             Self::Internal { .. } => ERRCODE_INTERNAL_ERROR,
@@ -155,10 +177,10 @@ impl OutboxError {
             Self::NotGrantable { .. } => "no right to grant all that the duty needs".into(),
             Self::NoSuchEvent { event } => format!("event {event} does not exist"),
             Self::LeaseLost { event, .. } => format!("the lease on event {event} is not held"),
-            Self::NotATrigger => {
-                "outbox_event_guard was not called by a BEFORE INSERT OR UPDATE row trigger of outbox_event"
-                    .into()
+            Self::NotATrigger { function, expected, .. } => {
+                format!("{function} was not called by {expected}")
             }
+            Self::Uncaptured { trigger, table, reason } => reason.message(trigger, table),
             Self::AlteredTable { column } => {
                 format!(
                     "outbox_event_guard cannot guard this table: it has no column {column} of the right type"
@@ -183,6 +205,7 @@ impl OutboxError {
             Self::NoSuchRole { role } => format!("There is no role with the oid {role}."),
             Self::NotGrantable { target } => format!("You may not grant, or not all of it: {target}."),
             Self::LeaseLost { found, .. } => found.to_string(),
+            Self::Uncaptured { trigger, table, reason } => reason.detail(trigger, table),
             Self::NoSuchEvent { .. } => {
                 "No event with this id is visible: it was never committed, was deleted after it finished, \
                  or row-level security hides it."
@@ -235,7 +258,8 @@ impl OutboxError {
             }
             Self::NoSuchEvent { .. } => "Pass an id that outbox_claim_batch returned.".into(),
             Self::LeaseLost { found, .. } => found.hint().into(),
-            Self::NotATrigger => "Leave it to outbox_event's own trigger.".into(),
+            Self::NotATrigger { hint, .. } => (*hint).into(),
+            Self::Uncaptured { reason, .. } => reason.hint().into(),
             Self::AlteredTable { .. } => {
                 "Leave outbox_event's columns and their types as the extension made them.".into()
             }
@@ -294,6 +318,87 @@ impl Found {
             Self::Pending { .. } | Self::LeasedTo { .. } | Self::OtherAttempt { .. } => {
                 "Drop this attempt's result: the event will be, or is being, delivered again. \
                  A longer lock_timeout keeps a slow worker's lease."
+            }
+        }
+    }
+}
+
+impl Uncaptured {
+    fn sqlstate(&self) -> PgSqlErrorCode {
+        match self {
+            Self::Arguments { .. } | Self::EmptyId { .. } => PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+            Self::NoSuchColumn { .. } => PgSqlErrorCode::ERRCODE_UNDEFINED_COLUMN,
+            Self::NullId { .. } => PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
+            Self::CompositeId { .. } | Self::TenantIsNoUuid { .. } => {
+                PgSqlErrorCode::ERRCODE_DATATYPE_MISMATCH
+            }
+            Self::Forbidden => PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+        }
+    }
+
+    fn message(&self, trigger: &str, table: &str) -> String {
+        match self {
+            Self::Arguments { .. } => {
+                format!("trigger \"{trigger}\" on table \"{table}\" has invalid arguments for outbox_capture")
+            }
+            Self::NoSuchColumn { column } => {
+                format!("column \"{column}\" of table \"{table}\" does not exist")
+            }
+            Self::NullId { column } => {
+                format!("column \"{column}\" of table \"{table}\" is null, and identifies no aggregate")
+            }
+            Self::EmptyId { column } => {
+                format!("column \"{column}\" of table \"{table}\" is empty, and identifies no aggregate")
+            }
+            Self::CompositeId { column, .. } => {
+                format!("column \"{column}\" of table \"{table}\" cannot identify an aggregate")
+            }
+            Self::TenantIsNoUuid { column, .. } => {
+                format!("column \"{column}\" of table \"{table}\" cannot identify a tenant")
+            }
+            Self::Forbidden => "permission denied for table outbox_event".into(),
+        }
+    }
+
+    fn detail(&self, trigger: &str, table: &str) -> String {
+        match self {
+            Self::Arguments { found } => found.clone(),
+            Self::NoSuchColumn { .. } => format!("Trigger \"{trigger}\" names it in its arguments."),
+            Self::NullId { .. } | Self::EmptyId { .. } => {
+                format!("Trigger \"{trigger}\" takes the aggregate id from it.")
+            }
+            Self::CompositeId { kind, .. } => format!("It has the composite type {kind}."),
+            Self::TenantIsNoUuid { kind, .. } => format!("It has the type {kind}; a tenant is a uuid."),
+            Self::Forbidden => {
+                format!(
+                    "Trigger \"{trigger}\" on table \"{table}\" adds events with the rights of the role that changes \
+                     the row."
+                )
+            }
+        }
+    }
+
+    fn hint(&self) -> &'static str {
+        match self {
+            Self::Arguments { .. } => {
+                "Create the trigger with EXECUTE FUNCTION outbox_capture('order', 'id'), \
+                 or outbox_capture('order', 'id', 'tenant=tenant_id')."
+            }
+            Self::NoSuchColumn { .. } => {
+                "Name a column as the table has it, in upper and lower case and without quotes; \
+                 after a column was renamed, create the trigger anew."
+            }
+            Self::NullId { .. } | Self::EmptyId { .. } => {
+                "Make the column NOT NULL, or leave such rows out with a WHEN clause of the trigger."
+            }
+            Self::CompositeId { .. } => {
+                "Name a column of a plain type, such as uuid, bigint or text; \
+                 where several columns make the key, a generated column that joins them."
+            }
+            Self::TenantIsNoUuid { .. } => "Name a column of type uuid, or leave tenant= out.",
+            Self::Forbidden => {
+                "Grant the role INSERT on the columns of outbox_event that events are made of, or capture with \
+                 a SECURITY DEFINER function of your own."
             }
         }
     }

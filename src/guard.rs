@@ -11,9 +11,10 @@ use crate::error::{ErrorReport, OutboxError};
 use crate::instant::Instant;
 use crate::payload_hash;
 use crate::plans::moment;
-use crate::row::{Column, TriggerCall, TupleValues};
+use crate::row::{Column, GuardCall, TupleValues};
 use crate::soundness::{self, Life, Unsound};
 use crate::status::Status;
+use crate::trigger::Tuple;
 use crate::wake_up;
 use pgrx::prelude::*;
 use pgrx::{IntoDatum, Uuid, pg_sys};
@@ -27,8 +28,8 @@ use pgrx::{IntoDatum, Uuid, pg_sys};
 CREATE FUNCTION outbox_event_guard() RETURNS trigger
 LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
 ")]
-fn outbox_event_guard(call: pg_sys::FunctionCallInfo) -> Result<crate::row::Tuple, ErrorReport> {
-    let trigger = TriggerCall::of(call)?;
+fn outbox_event_guard(call: pg_sys::FunctionCallInfo) -> Result<Tuple, ErrorReport> {
+    let trigger = GuardCall::of(call)?;
     let mut row = trigger.new_row();
     let old = trigger.old_row();
     check_values(&row, old.as_ref())?;

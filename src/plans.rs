@@ -18,6 +18,7 @@
 
 use crate::error::OutboxError;
 use crate::instant::Instant;
+use crate::pinned::Pinned;
 use pgrx::{Uuid, pg_sys};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -85,6 +86,18 @@ impl Session {
         unsafe { pg_sys::get_relname_relid(c"outbox_event".as_ptr(), self.schema) }
     }
 
+    /// Whether the caller's role may insert events: into the table, or into some of its columns.
+    pub fn may_insert(&self) -> bool {
+        let (table, mode) = (self.table(), pg_sys::ACL_INSERT as pg_sys::AclMode);
+        // SAFETY: catalog look-ups.
+        unsafe {
+            let role = pg_sys::GetUserId();
+            let any = pg_sys::AclMaskHow::ACLMASK_ANY;
+            pg_sys::pg_class_aclcheck(table, role, mode) == pg_sys::AclResult::ACLCHECK_OK
+                || pg_sys::pg_attribute_aclcheck_all(table, role, mode, any) == pg_sys::AclResult::ACLCHECK_OK
+        }
+    }
+
     /// Waits for the lock that writing takes, so that a clock read afterwards is not as old as the wait.
     pub fn lock_table(&self) {
         let table = self.table();
@@ -124,7 +137,7 @@ impl Session {
         if statement.seeks {
             settle_plan(plan);
         }
-        let _generic = GenericPlans::enforced();
+        let _generic = generic_plans();
         // SAFETY: the plan is kept; values and nulls have its number of parameters, and outlive the call.
         succeeded("SPI_execute_plan", unsafe {
             pg_sys::SPI_execute_plan(plan, datums.as_mut_ptr(), nulls.as_ptr(), false, 0)
@@ -286,42 +299,11 @@ impl Drop for PlannerSettings {
 /// Holds back `plan_cache_mode = force_custom_plan`, which outranks a statement's own wish and would plan
 /// it anew, with the session's settings, at each call. As a function's SET clause does, since a user's
 /// triggers run meanwhile and may set it too.
-struct GenericPlans {
-    nest_level: c_int,
-}
-
-impl GenericPlans {
-    fn enforced() -> Option<Self> {
-        let forced_custom = pg_sys::PlanCacheMode::PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN as c_int;
-        // SAFETY: a variable of this backend's one thread; the new nest level is left in drop or, after an
-        // error, with the (sub)transaction.
-        unsafe {
-            if pg_sys::plan_cache_mode != forced_custom {
-                return None;
-            }
-            let nest_level = pg_sys::NewGUCNestLevel();
-            pg_sys::set_config_option(
-                c"plan_cache_mode".as_ptr(),
-                c"auto".as_ptr(),
-                pg_sys::GucContext::PGC_USERSET,
-                pg_sys::GucSource::PGC_S_SESSION,
-                pg_sys::GucAction::GUC_ACTION_SAVE,
-                true,
-                0,
-                false,
-            );
-            Some(Self { nest_level })
-        }
-    }
-}
-
-impl Drop for GenericPlans {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            // SAFETY: leaves the level that `enforced` entered.
-            unsafe { pg_sys::AtEOXact_GUC(true, self.nest_level) };
-        }
-    }
+fn generic_plans() -> Option<Pinned> {
+    let forced_custom = pg_sys::PlanCacheMode::PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN as c_int;
+    // SAFETY: a variable of this backend's one thread.
+    let forced = unsafe { pg_sys::plan_cache_mode } == forced_custom;
+    forced.then(|| Pinned::at(&[(c"plan_cache_mode", c"auto")]))
 }
 
 fn succeeded(what: &'static str, code: c_int) -> Result<(), OutboxError> {

@@ -2,11 +2,7 @@
 
 use crate::error::OutboxError;
 use crate::plans::Value;
-use pgrx::callconv::{BoxRet, FcInfo};
-use pgrx::datum::Datum;
-use pgrx::pgrx_sql_entity_graph::metadata::{
-    ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
-};
+use crate::trigger::{TableRow, TriggerCall, Tuple};
 use pgrx::{FromDatum, pg_sys};
 use std::marker::PhantomData;
 
@@ -101,52 +97,41 @@ fn attribute<'a>(shape: pg_sys::TupleDesc, column: Column) -> Option<&'a pg_sys:
     }
 }
 
-/// A call by a BEFORE ROW trigger for INSERT or UPDATE.
-pub struct TriggerCall<'a> {
-    data: &'a pg_sys::TriggerData,
+/// A call by the BEFORE ROW trigger for INSERT or UPDATE.
+pub struct GuardCall<'a> {
+    trigger: TriggerCall<'a>,
+    new: TableRow,
 }
 
-impl<'a> TriggerCall<'a> {
+impl<'a> GuardCall<'a> {
     /// 39P01 when the function was called in any other way, or for a table that is not like `outbox_event`.
     pub fn of(call: pg_sys::FunctionCallInfo) -> Result<Self, OutboxError> {
-        // SAFETY: PostgreSQL calls a function with its fcinfo; a context that is TriggerData says so in its
-        // tag, and lives as long as the call.
-        let data = unsafe {
-            let context = (*call).context;
-            if context.is_null() || (*context).type_ != pg_sys::NodeTag::T_TriggerData {
-                return Err(OutboxError::NotATrigger);
-            }
-            &*context.cast::<pg_sys::TriggerData>()
-        };
-        let timing = pg_sys::TRIGGER_EVENT_ROW | pg_sys::TRIGGER_EVENT_TIMINGMASK;
-        let before_row = pg_sys::TRIGGER_EVENT_ROW | pg_sys::TRIGGER_EVENT_BEFORE;
-        let writes = matches!(
-            data.tg_event & pg_sys::TRIGGER_EVENT_OPMASK,
-            pg_sys::TRIGGER_EVENT_INSERT | pg_sys::TRIGGER_EVENT_UPDATE
-        );
-        let trigger = Self { data };
-        if !writes || data.tg_event & timing != before_row {
-            return Err(OutboxError::NotATrigger);
-        }
-        match Column::altered_in(trigger.shape()) {
+        let trigger = TriggerCall::of(call).filter(TriggerCall::is_before_row);
+        let written = trigger.and_then(|trigger| Some(Self { trigger, new: trigger.new_row()? }));
+        let guard = written.ok_or(OutboxError::NotATrigger {
+            function: "outbox_event_guard",
+            expected: "a BEFORE INSERT OR UPDATE row trigger of outbox_event",
+            hint: "Leave it to outbox_event's own trigger.",
+        })?;
+        match Column::altered_in(guard.trigger.shape()) {
             Some(column) => Err(OutboxError::AlteredTable { column }),
-            None => Ok(trigger),
+            None => Ok(guard),
         }
     }
 
     /// The row that is about to be stored.
     pub fn new_row(&self) -> TupleValues<'a> {
-        self.values(self.new_tuple())
+        TupleValues::of(self.new)
     }
 
     /// The row before an UPDATE.
     pub fn old_row(&self) -> Option<TupleValues<'a>> {
-        self.is_update().then(|| self.values(self.data.tg_trigtuple))
+        self.trigger.old_row().map(TupleValues::of)
     }
 
     /// The tuple to store: the new one, with what was set in the row.
     pub fn store(&self, mut row: TupleValues) -> Tuple {
-        let tuple = self.new_tuple();
+        let tuple = self.new.tuple;
         if row.set.is_empty() {
             return Tuple(tuple);
         }
@@ -155,37 +140,13 @@ impl<'a> TriggerCall<'a> {
         Tuple(unsafe {
             pg_sys::heap_modify_tuple_by_cols(
                 tuple,
-                self.shape(),
+                self.trigger.shape(),
                 row.set.len() as i32,
                 row.set.as_mut_ptr().cast(),
                 values.as_mut_ptr(),
                 nulls.as_mut_ptr(),
             )
         })
-    }
-
-    fn is_update(&self) -> bool {
-        self.data.tg_event & pg_sys::TRIGGER_EVENT_OPMASK == pg_sys::TRIGGER_EVENT_UPDATE
-    }
-
-    fn new_tuple(&self) -> pg_sys::HeapTuple {
-        if self.is_update() { self.data.tg_newtuple } else { self.data.tg_trigtuple }
-    }
-
-    fn shape(&self) -> pg_sys::TupleDesc {
-        // SAFETY: the relation is open for as long as the trigger runs.
-        unsafe { (*self.data.tg_relation).rd_att }
-    }
-
-    fn values(&self, tuple: pg_sys::HeapTuple) -> TupleValues<'a> {
-        // SAFETY: the shape is the tuple's own, and both vectors have room for all its columns.
-        unsafe {
-            let columns = (*self.shape()).natts as usize;
-            let mut values = vec![pg_sys::Datum::null(); columns];
-            let mut nulls = vec![true; columns];
-            pg_sys::heap_deform_tuple(tuple, self.shape(), values.as_mut_ptr(), nulls.as_mut_ptr());
-            TupleValues { values, nulls, set: Vec::new(), call: PhantomData }
-        }
     }
 }
 
@@ -198,6 +159,11 @@ pub struct TupleValues<'a> {
 }
 
 impl TupleValues<'_> {
+    fn of(row: TableRow) -> Self {
+        let (values, nulls) = row.values();
+        Self { values, nulls, set: Vec::new(), call: PhantomData }
+    }
+
     /// The column's value as a Rust type that reads the column's SQL type.
     pub fn get<T: FromDatum>(&self, column: Column) -> Option<T> {
         let (value, null) = self.at(column);
@@ -243,25 +209,4 @@ fn stored_bytes<'a>(datum: pg_sys::Datum, column: Column) -> &'a [u8] {
         let width = column.width().unwrap_or_else(|| pgrx::varsize_any(start));
         std::slice::from_raw_parts(start.cast(), width)
     }
-}
-
-/// A tuple as a trigger returns it.
-pub struct Tuple(pg_sys::HeapTuple);
-
-// SAFETY: a trigger function returns a pointer to the tuple.
-unsafe impl BoxRet for Tuple {
-    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
-        // SAFETY: the tuple is in the call's memory context, and PostgreSQL takes it from there.
-        unsafe { fcinfo.return_raw_datum(pg_sys::Datum::from(self.0)) }
-    }
-}
-
-// SAFETY: `box_into` returns what a function that RETURNS trigger returns.
-unsafe impl SqlTranslatable for Tuple {
-    const TYPE_IDENT: &'static str = "outbox_ext::row::Tuple";
-    const TYPE_ORIGIN: TypeOrigin = TypeOrigin::External;
-    const ARGUMENT_SQL: Result<SqlMappingRef, ArgumentError> =
-        Err(ArgumentError::NotValidAsArgument("trigger"));
-    const RETURN_SQL: Result<ReturnsRef, ReturnsError> =
-        Ok(ReturnsRef::One(SqlMappingRef::literal("trigger")));
 }

@@ -16,6 +16,7 @@ extension_sql_file!(
         "table",
         "stats",
         aggregate_id::outbox_aggregate_id,
+        capture::outbox_capture,
         enqueue::outbox_enqueue,
         enqueue_batch::outbox_enqueue_batch,
         claim::outbox_claim_batch,

@@ -254,3 +254,23 @@ fn every_object_of_the_extension_has_a_comment() {
     );
     assert_eq!(without, [""; 0]);
 }
+
+#[test]
+fn a_limit_for_payloads_that_is_set_before_the_library_is_there_counts_for_superusers_only() {
+    let database = Database::with_extension();
+    let role = database.role("app");
+    let mut session = database.session();
+    grant(&mut session, &role);
+    // The library comes with the first call, and looks then at who has set what.
+    session.run(&format!("ALTER ROLE {role} SET outbox.max_payload_bytes = '1kB'"));
+    let mut app = database.session_as(&role);
+    app.run("SET outbox.max_payload_bytes = 0");
+    let large = format!("\"{}\"", "x".repeat(2_000));
+    app.enqueue(&Event::default());
+    let shown: String = app.value("SELECT current_setting('outbox.max_payload_bytes')", &[]);
+    assert_ne!(shown, "0");
+    assert_eq!(
+        Refusal::expect(app.try_enqueue(&Event::carrying(&large)), "a large payload").sqlstate,
+        "54000"
+    );
+}

@@ -124,22 +124,23 @@ fn an_owner_who_is_no_superuser_restores_everything() {
 }
 
 #[test]
-fn grants_on_the_table_and_the_functions_are_restored() {
+fn grants_on_the_table_the_view_and_the_functions_are_restored() {
     let (source, target) = (filled(), Database::bare());
     let role = source.role("app");
     source.session().run(&format!(
-        "GRANT SELECT ON outbox_event TO {role}; GRANT EXECUTE ON FUNCTION outbox_complete TO {role}"
+        "GRANT SELECT ON outbox_event, outbox_stats TO {role}; GRANT EXECUTE ON FUNCTION outbox_complete TO {role}"
     ));
     let file = Backup::of(&source, "custom");
     file.restore_into(&target);
     let rights: Vec<bool> = target.session().column(
         "SELECT has_table_privilege($1::text, 'outbox_event', 'SELECT')
+         UNION ALL SELECT has_table_privilege($1::text, 'outbox_stats', 'SELECT')
          UNION ALL SELECT has_function_privilege($1::text, 'outbox_complete(uuid, text, integer)', 'EXECUTE')
          UNION ALL SELECT NOT has_function_privilege($1::text, oid, 'EXECUTE')
                           FROM pg_proc WHERE proname = 'outbox_fail'",
         &[&role],
     );
-    assert_eq!(rights, [true; 3]);
+    assert_eq!(rights, [true; 4]);
     // Before the role: its grants there would keep it from being dropped.
     drop(target);
 }

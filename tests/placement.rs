@@ -1,7 +1,7 @@
 //! Where the extension lies, and what is in the way: search paths, decoys, renames, a second installation.
 
 use support::database::quoted;
-use support::story::live_through;
+use support::story::{live_through, operate};
 use support::{Database, Event, Outbox, Sql};
 
 #[test]
@@ -10,6 +10,7 @@ fn everything_works_from_another_schema_under_an_empty_search_path() {
         let database = Database::with_extension_in(schema);
         let mut session = database.session();
         session.run("SET search_path = ''");
+        operate(&mut session, &format!("{}.", quoted(schema)));
         live_through(&mut session, &format!("{}.", quoted(schema)));
     }
 }
@@ -89,6 +90,7 @@ fn hostile_operators_functions_types_and_tables_ahead_in_the_search_path_are_not
     session.run("SET search_path = decoy, public, pg_catalog");
     let trapped = session.refused("SELECT 'a'::pg_catalog.text = 'b'::pg_catalog.text", &[]);
     assert_eq!(trapped.message, "fell for a decoy");
+    operate(&mut session, "public.");
     live_through(&mut session, "public.");
     session.run(
         "INSERT INTO public.outbox_event (aggregate_type, aggregate_id, event_type, payload)

@@ -290,6 +290,31 @@ fn a_replayed_event_is_claimed_by_workers_that_have_long_passed_it() {
     assert_eq!(ids(&worker.claim("w", 10)), [id]);
 }
 
+#[test]
+fn with_an_old_snapshot_what_has_changed_since_is_refused_and_not_guessed_at() {
+    let database = Database::with_extension();
+    let (mut old, mut other) = (database.session(), database.session());
+    for (status, call) in [("completed", "SELECT outbox_purge('0')"), ("dead", "SELECT outbox_replay()")] {
+        fill(&mut other, status, 1);
+        old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM outbox_event");
+        other.run("UPDATE outbox_event SET headers = '{}'");
+        assert_eq!(old.refused(call, &[]).sqlstate, "40001", "{call}");
+        old.run("ROLLBACK");
+        assert_eq!(old.value::<i64>(call, &[]), 1, "{call}");
+        other.run("DELETE FROM outbox_event");
+    }
+}
+
+#[test]
+fn a_purge_is_refused_in_a_read_only_transaction() {
+    let database = Database::with_extension();
+    let mut session = database.session();
+    fill(&mut session, "completed", 1);
+    session.run("SET default_transaction_read_only = on");
+    assert_eq!(session.refused("SELECT outbox_purge('0')", &[]).sqlstate, "25006");
+    assert_eq!(session.refused("SELECT outbox_replay()", &[]).sqlstate, "25006");
+}
+
 /// The statement that looks for events stops early, and locks only what it returns.
 fn stops_early(plans: &[Plan]) {
     let find = plans.iter().find(|plan| plan.kinds().contains(&"LockRows")).expect("what is found is locked");

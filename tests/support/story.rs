@@ -33,7 +33,40 @@ pub fn live_through(session: &mut Client, prefix: &str) {
     story.forget();
 }
 
+/// What an operator does, in an outbox without events, which is one afterwards: two events die, are seen, replayed
+/// and completed, and are purged.
+pub fn operate(session: &mut Client, prefix: &str) {
+    let mut story = Story { session, prefix };
+    let id = story.enqueue("1").expect("enqueue");
+    for replay in [
+        "SELECT {}outbox_replay()",
+        "SELECT {}outbox_replay(NULL, 'order.created')",
+        "SELECT {}outbox_replay(ARRAY(SELECT id FROM {}outbox_event), 'order.created')",
+    ] {
+        assert_eq!(story.claim().len(), 1);
+        assert_eq!(story.bury(id), "dead");
+        assert_eq!(story.number("SELECT dead FROM {}outbox_stats"), 1);
+        assert_eq!(story.number(replay), 1);
+        assert_eq!(story.number("SELECT ready FROM {}outbox_stats"), 1);
+    }
+    assert_eq!(story.claim().len(), 1);
+    story.complete(id).expect("complete");
+    assert_eq!(story.number("SELECT {}outbox_purge('0')"), 1);
+    assert_ne!(story.enqueue("2").expect("its key is free"), id);
+    let id = story.claim()[0].0;
+    assert_eq!(story.bury(id), "dead");
+    assert_eq!(story.number("SELECT {}outbox_purge('0', statuses => '{completed,dead}')"), 1);
+}
+
 impl Story<'_> {
+    fn bury(&mut self, id: Uuid) -> String {
+        self.ask("SELECT {}outbox_fail($1, 'w', 'oops', 0)", &[&id]).expect("fail")
+    }
+
+    fn number(&mut self, sql: &str) -> i64 {
+        self.ask(sql, &[]).unwrap_or_else(|error| panic!("{sql}: {error:?}"))
+    }
+
     fn enqueue(&mut self, payload: &str) -> Result<Uuid, postgres::Error> {
         self.ask(
             "SELECT {}outbox_enqueue(NULL, 'order', $1, 'order.created', 'story',

@@ -478,6 +478,15 @@ mod tests {
     }
 
     #[pg_test]
+    fn a_trigger_on_the_outbox_itself_ends_with_an_error_and_not_with_a_crash() {
+        capture("outbox_event", "'event', 'id'");
+        let refusal = refused(&format!("SELECT {}", enqueue_call(&[])));
+        // PostgreSQL's own limit of nesting, or the length of the payload, which doubles.
+        assert!(["54001", "54000", "53200"].contains(&&*refusal.sqlstate), "{refusal:?}");
+        assert_eq!(events(), 0);
+    }
+
+    #[pg_test]
     fn payloads_are_held_to_the_limit() {
         captured("id uuid, text text", "'order', 'id'");
         run("SET LOCAL outbox.max_payload_bytes = 1000");

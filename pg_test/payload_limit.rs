@@ -91,6 +91,29 @@ mod tests {
     }
 
     #[pg_test]
+    fn a_batch_with_one_payload_over_it_is_refused_as_a_whole() {
+        let event = |payload: &str| {
+            format!(
+                "jsonb_build_object('aggregate_type', 'order', 'aggregate_id', gen_random_uuid(),
+                                        'event_type', 'order.created', 'payload', {payload})"
+            )
+        };
+        let batch = |payload: &str| {
+            let small = event("'1'::jsonb");
+            format!(
+                "SELECT * FROM outbox_enqueue_batch(jsonb_build_array({small}, {}, {small}))",
+                event(payload)
+            )
+        };
+        let size = size(LARGE);
+        limit(&size.to_string());
+        run(&batch(LARGE));
+        limit(&(size - 1).to_string());
+        let refusal = assert_too_large(&batch(LARGE));
+        assert!(refusal.detail.contains(&format!("{size} bytes")), "{refusal:?}");
+    }
+
+    #[pg_test]
     fn an_insert_that_brings_its_hash_is_taken_as_it_is() {
         limit("30");
         insert(&[("payload", LARGE), ("payload_hash", &format!("outbox_payload_hash({LARGE})"))]);
@@ -120,5 +143,8 @@ mod tests {
         run("CREATE ROLE outbox_test_nobody; SET LOCAL ROLE outbox_test_nobody");
         assert_eq!(refused("SET LOCAL outbox.max_payload_bytes = 0").sqlstate, "42501");
         assert_eq!(one::<String>("current_setting('outbox.max_payload_bytes')"), "20B");
+        run("RESET ROLE; GRANT SET ON PARAMETER outbox.max_payload_bytes TO outbox_test_nobody;
+             SET LOCAL ROLE outbox_test_nobody");
+        limit("30");
     }
 }

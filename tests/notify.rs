@@ -125,6 +125,30 @@ fn plain_inserts_and_copy_wake_as_well() {
 }
 
 #[test]
+fn batches_replays_and_releases_wake_as_well_and_other_batches_do_not() {
+    let mut scene = Scene::set();
+    let mut woken_by = |sql: &str| scene.woken_by(|producer| producer.run(sql));
+    let event = |available_at: &str| {
+        format!(
+            r#"SELECT * FROM outbox_enqueue_batch('[{{"aggregate_type": "order", "event_type": "order.created",
+                   "aggregate_id": "00000000-0000-0000-0000-000000000001", "payload": 1{available_at}}}]')"#
+        )
+    };
+    assert_eq!(woken_by(&event(r#", "available_at": "2100-01-01T00:00:00Z""#)), 0);
+    assert_eq!(woken_by(&event("")), 1);
+    assert_eq!(woken_by("SELECT * FROM outbox_claim_batch('w')"), 0);
+    let leased = "(SELECT array_agg(id) FROM outbox_event WHERE status = 'processing')";
+    assert_eq!(woken_by(&format!("SELECT * FROM outbox_extend_batch({leased}, 'w')")), 0);
+    assert_eq!(woken_by(&format!("SELECT * FROM outbox_release_batch({leased}, 'w')")), 1);
+    assert_eq!(woken_by("SELECT * FROM outbox_claim_batch('w')"), 0);
+    assert_eq!(woken_by(&format!("SELECT * FROM outbox_fail_batch({leased}, 'w', 'e', 0)")), 0);
+    assert_eq!(woken_by("SELECT outbox_replay()"), 1);
+    assert_eq!(woken_by("SELECT * FROM outbox_claim_batch('w')"), 0);
+    assert_eq!(woken_by(&format!("SELECT * FROM outbox_complete_batch({leased}, 'w')")), 0);
+    assert_eq!(woken_by("SELECT outbox_purge('0 seconds')"), 0);
+}
+
+#[test]
 fn only_what_becomes_claimable_wakes() {
     let mut scene = Scene::set();
     let later = Event { available_at: Some("2100-01-01"), ..Event::default() };

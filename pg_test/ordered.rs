@@ -200,6 +200,97 @@ mod tests {
         assert_eq!(claim("'w', 100, ordered => true").len(), 20);
     }
 
+    /// As after work that took longer than a session waits for its own next claim.
+    fn long_since() {
+        crate::clock::test_clock::skip(std::time::Duration::from_secs(1));
+    }
+
+    fn available_at(id: &str) -> String {
+        columns(id)["available_at"].clone()
+    }
+
+    #[pg_test]
+    fn a_successor_that_this_session_claims_itself_is_not_written_to() {
+        let [first, second, _] = three_of(A);
+        let before = available_at(&second);
+        assert_eq!(in_order_at_once(), [first.as_str()]);
+        complete(&first);
+        assert_eq!(in_order_at_once(), [second.as_str()]);
+        assert_eq!(available_at(&second), before);
+    }
+
+    #[pg_test]
+    fn a_session_that_settles_and_does_not_claim_hands_the_successors_on() {
+        let [first, second, _] = three_of(A);
+        let other = of(B);
+        assert_eq!(in_order_at_once(), [first.clone(), other.clone()]);
+        let before = available_at(&second);
+        complete(&first);
+        assert_eq!(available_at(&second), before);
+        long_since();
+        complete(&other);
+        assert!(available_at(&second) > before);
+    }
+
+    #[pg_test]
+    fn a_successor_of_another_type_is_handed_on_to_whom_it_is_for() {
+        let typed = |event_type: &str| enqueue(&[("aggregate_id", A), ("event_type", &quoted(event_type))]);
+        let (created, paid) = (typed("created"), typed("paid"));
+        let claim_of = |event_type: &str| {
+            claim_at_once(&format!("'w', only_event_types => '{{{event_type}}}', ordered => true"))
+        };
+        assert_eq!(claim_of("created"), [created.as_str()]);
+        assert_eq!(claim_of("paid"), nothing());
+        complete(&created);
+        let before = available_at(&paid);
+        assert_eq!(claim_of("created"), nothing());
+        assert!(available_at(&paid) > before);
+        assert_eq!(claim_of("paid"), [paid.as_str()]);
+    }
+
+    #[pg_test]
+    fn what_an_aborted_transaction_settled_has_no_successor() {
+        let [first, _, _] = three_of(A);
+        assert_eq!(in_order(), [first.as_str()]);
+        run(&format!(
+            "DO $$ BEGIN PERFORM outbox_complete('{first}', 'w'); RAISE 'back'; EXCEPTION WHEN raise_exception THEN NULL; END $$"
+        ));
+        assert_eq!(columns(&first)["status"], "processing");
+        assert_eq!(in_order(), nothing());
+    }
+
+    #[pg_test]
+    fn a_long_chain_of_settled_events_ends_in_the_next() {
+        run("DELETE FROM outbox_event");
+        let ids: Vec<_> = (0..600).map(|_| of(A)).collect();
+        for id in &ids {
+            assert_eq!(in_order_at_once(), [id.as_str()]);
+            complete(id);
+        }
+        assert_eq!(in_order(), nothing());
+    }
+
+    #[pg_test]
+    fn a_full_batch_of_successors_leaves_room_for_others() {
+        let mut clock = Clock::stopped();
+        run(&format!(
+            "INSERT INTO outbox_event (aggregate_type, aggregate_id, event_type, payload)
+             SELECT 'order', {A}, 'order.created', '1' FROM generate_series(1, 20)"
+        ));
+        assert_eq!(in_order_at_once().len(), 1);
+        clock.advance("1 minute");
+        let other = of(B);
+        let mut turns = 0;
+        while columns(&other)["status"] == "pending" {
+            run(
+                "SELECT outbox_complete_batch(ARRAY(SELECT id FROM outbox_event WHERE status = 'processing'), 'w')",
+            );
+            assert_eq!(claim_at_once("'w', 1, ordered => true").len(), 1);
+            turns += 1;
+            assert!(turns < 3, "the other aggregate waits for ever");
+        }
+    }
+
     #[pg_test]
     fn claims_without_an_order_take_any_and_leave_no_mark() {
         let ids = three_of(A);

@@ -5,13 +5,14 @@
 //! whose lease has expired too often is buried instead: a payload that kills its worker never gets to
 //! `outbox_fail`.
 
+use crate::aggregate::{earlier, in_flight};
 use crate::argument;
 use crate::array;
 use crate::clock;
-use crate::cursor::Cost;
+use crate::cursor::{Cost, Cursor};
 use crate::datum::{Span, Text};
 use crate::error::{ErrorReport, OutboxError};
-use crate::filter::Filter;
+use crate::filter::{Filter, admitted};
 use crate::instant::Instant;
 use crate::order::Order;
 use crate::plans::{Row, Session, Statement, Value, moment};
@@ -117,7 +118,7 @@ struct Claim<'a> {
 /// not make it come back empty; after this many it leaves the rest to the next claim.
 const MOST_BURIED: usize = 1_000;
 
-/// What one claim may spend on a slice of a sweep; the statement that takes what the walk found reads the
+/// The longest that one claim may spend on a slice of a sweep; the statement that takes what the walk found reads the
 /// same entries once more.
 ///
 /// In the tests inside a server there is all the time: they run side by side on one table, whose index holds
@@ -162,7 +163,14 @@ impl<'a> Claim<'a> {
         if due {
             self.sweep(session, queue, batch, position)?;
         }
+        let others = self.wanted.filter.ordered && queue.cursor(self.now, Cursor::takes_turns);
+        if others {
+            self.succeed(session, batch, batch.room().div_ceil(2))?;
+        }
         let (last, full) = self.fill(session, batch, (position, self.end()), usize::MAX)?;
+        if self.wanted.filter.ordered {
+            self.succeed(session, batch, batch.room())?;
+        }
         let cheap = queue.cursor(self.now, |cursor| {
             cursor.scanned(last, full, clock::steady());
             cursor.sweep_is_cheap()
@@ -171,6 +179,18 @@ impl<'a> Claim<'a> {
             self.sweep(session, queue, batch, position)?;
         }
         Ok(())
+    }
+
+    /// Takes up to so many successors of events that this session has settled in order.
+    fn succeed<'s>(
+        &self,
+        session: &'s Session,
+        batch: &mut Batch<'s>,
+        most: usize,
+    ) -> Result<(), OutboxError> {
+        let successors = succession::successors(session, &self.wanted.filter, most, self.now)?;
+        let found: Vec<_> = successors.iter().filter_map(Found::read).collect();
+        self.take(session, &found, batch)
     }
 
     /// One slice of a sweep: looks for claimable events behind the cursor, and takes those it finds.
@@ -182,10 +202,11 @@ impl<'a> Claim<'a> {
         position: Order,
     ) -> Result<(), OutboxError> {
         let started = clock::steady();
-        let mut from = queue.cursor(self.now, |cursor| cursor.sweep_from());
+        let (mut from, budget) =
+            queue.cursor(self.now, |cursor| (cursor.sweep_from(), cursor.slice(SLICE, started)));
         let mut entries = 0;
         let stopped = loop {
-            let left = SLICE.saturating_sub(clock::steady() - started);
+            let left = budget.saturating_sub(clock::steady() - started);
             let walk = Walk {
                 queue,
                 filter: &self.wanted.filter,
@@ -413,9 +434,9 @@ macro_rules! scan {
                   WHERE event.completed_at IS NULL AND event.dead_at IS NULL
                     AND (event.available_at, event.created_at, event.id) OPERATOR(pg_catalog.>=) ($1, $2, $3)
                     AND (event.available_at, event.created_at, event.id) OPERATOR(pg_catalog.<=) ($4, $5, $6)
-                    AND ($9 IS NULL OR event.event_type::pg_catalog.text OPERATOR(pg_catalog.=) ANY ($9))
-                    AND ($10 IS NULL OR event.tenant_id OPERATOR(pg_catalog.=) $10)
-                    AND (event.status::pg_catalog.text OPERATOR(pg_catalog.=) 'pending' ",
+                    AND ",
+                admitted!("$9", "$10"),
+                "   AND (event.status::pg_catalog.text OPERATOR(pg_catalog.=) 'pending' ",
                 $turn,
                 "        OR event.status::pg_catalog.text OPERATOR(pg_catalog.=) 'processing'
                             AND (event.locked_at IS NULL OR event.locked_at OPERATOR(pg_catalog.<) $7))
@@ -440,37 +461,14 @@ macro_rules! scan {
     };
 }
 
-// Whether an unfinished event of the aggregate comes before. The ORDER BY is that of the index by aggregate, so
-// that no other can serve, and LIMIT rather than EXISTS keeps it: the entry just before answers for an event
-// that has to wait, however many wait with it.
-macro_rules! earlier {
-    () => {
-        "(SELECT true FROM ONLY {schema}.outbox_event AS earlier
-          WHERE earlier.completed_at IS NULL AND earlier.dead_at IS NULL
-            AND earlier.aggregate_id OPERATOR(pg_catalog.=) event.aggregate_id
-            AND earlier.aggregate_type::pg_catalog.text
-                OPERATOR(pg_catalog.=) event.aggregate_type::pg_catalog.text
-            AND (earlier.created_at, earlier.id) OPERATOR(pg_catalog.<) (event.created_at, event.id)
-          ORDER BY earlier.created_at DESC, earlier.id DESC LIMIT 1)"
-    };
-}
-
-// Whether an event of the aggregate is in flight, claimed in order.
-macro_rules! in_flight {
-    () => {
-        "(SELECT true FROM ONLY {schema}.outbox_event AS other
-          WHERE other.claimed_in_order AND other.completed_at IS NULL AND other.dead_at IS NULL
-            AND other.aggregate_id OPERATOR(pg_catalog.=) event.aggregate_id
-            AND other.aggregate_type::pg_catalog.text
-                OPERATOR(pg_catalog.=) event.aggregate_type::pg_catalog.text
-          ORDER BY other.aggregate_id, other.aggregate_type LIMIT 1)"
-    };
-}
-
 static SCAN: Statement = scan!("false", "");
 
 static SCAN_IN_ORDER: Statement = scan!(
-    concat!(earlier!(), " IS NOT NULL"),
+    concat!(
+        "event.status::pg_catalog.text OPERATOR(pg_catalog.=) 'processing' AND ",
+        earlier!(),
+        " IS NOT NULL"
+    ),
     concat!("AND ", earlier!(), " IS NULL AND ", in_flight!(), " IS NULL")
 );
 

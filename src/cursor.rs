@@ -23,6 +23,10 @@ const CHEAP: usize = 2_000;
 const PAUSE: Duration = Duration::from_millis(200);
 const PAUSE_PER_COST: u32 = 20;
 
+/// The slices of a sweep that is under way take this share of the time at the most, but never less than a glance.
+const SHARE: u32 = 5;
+const GLANCE: Duration = Duration::from_micros(200);
+
 /// One backend's place in one queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
@@ -33,14 +37,17 @@ pub struct Cursor {
     /// The latest reading of the wall clock.
     clock: Instant,
     sweep: Sweep,
+    /// Whether the last claim took first what comes from elsewhere than the queue.
+    elsewhere_first: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sweep {
     /// Where the sweep that is under way goes on.
     resume: Option<Order>,
-    /// What that sweep has cost so far.
+    /// What that sweep has cost so far, and when its last slice ended.
     spent: Cost,
+    sliced: Duration,
     /// What the last whole sweep cost, and when it ended, on a clock that never steps back.
     cost: Cost,
     ended: Duration,
@@ -55,7 +62,7 @@ pub struct Cost {
 
 impl Sweep {
     fn ended(at: Duration, cost: Cost) -> Self {
-        Self { resume: None, spent: Cost::default(), cost, ended: at }
+        Self { resume: None, spent: Cost::default(), sliced: at, cost, ended: at }
     }
 }
 
@@ -63,7 +70,7 @@ impl Cursor {
     /// A cursor that has seen nothing; `at` is the steady clock.
     pub fn new(now: Instant, at: Duration) -> Self {
         let sweep = Sweep::ended(at, Cost::default());
-        Self { position: Order::FIRST, before_transaction: None, clock: now, sweep }
+        Self { position: Order::FIRST, before_transaction: None, clock: now, sweep, elsewhere_first: false }
     }
 
     /// Begins a claim. When the wall clock has stepped back, new events sort before the position: the cursor
@@ -75,6 +82,12 @@ impl Cursor {
             self.sweep.resume = None;
         }
         self.clock = now;
+    }
+
+    /// Turns about, whether it is the turn of what a claim takes from elsewhere than the queue.
+    pub fn takes_turns(&mut self) -> bool {
+        self.elsewhere_first = !self.elsewhere_first;
+        self.elsewhere_first
     }
 
     /// Where the claim's scan starts.
@@ -115,11 +128,21 @@ impl Cursor {
         self.sweep.resume.unwrap_or(Order::FIRST)
     }
 
+    /// How long the next slice may take: the first of a sweep as long as any, the others their share of the time
+    /// that has passed, so that a busy worker is hardly slowed.
+    pub fn slice(&self, longest: Duration, at: Duration) -> Duration {
+        match self.sweep.resume {
+            None => longest,
+            Some(_) => (at.saturating_sub(self.sweep.sliced) / SHARE).max(GLANCE).min(longest),
+        }
+    }
+
     /// Records a slice: it stopped at `stopped` for lack of time or of room, or else reached the position.
     pub fn swept(&mut self, stopped: Option<Order>, cost: Cost, at: Duration) {
         self.sweep.spent.entries += cost.entries;
         self.sweep.spent.time += cost.time;
         self.sweep.resume = stopped;
+        self.sweep.sliced = at;
         if stopped.is_none() {
             self.sweep = Sweep::ended(at, self.sweep.spent);
         }
@@ -253,6 +276,16 @@ mod tests {
         assert_eq!(cursor.sweep_from(), Order::FIRST);
         assert!(!cursor.sweep_is_due(409 * MS));
         assert!(cursor.sweep_is_due(410 * MS));
+    }
+
+    #[test]
+    fn slices_take_their_share_of_the_time() {
+        let mut cursor = swept_once(taking(10 * MS));
+        assert_eq!(cursor.slice(2 * MS, 300 * MS), 2 * MS);
+        cursor.swept(Some(event(5, 1)), taking(2 * MS), 300 * MS);
+        for (passed, slice) in [(NO_TIME, GLANCE), (MS / 2, GLANCE), (5 * MS, MS), (60_000 * MS, 2 * MS)] {
+            assert_eq!(cursor.slice(2 * MS, 300 * MS + passed), slice, "{passed:?}");
+        }
     }
 
     #[test]

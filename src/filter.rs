@@ -43,6 +43,11 @@ impl Filter {
         Ok(Self { event_types: types, tenant, ordered: argument::required("ordered", ordered)? })
     }
 
+    /// Every event, in order.
+    pub fn all_in_order() -> Self {
+        Self { event_types: Vec::new(), tenant: None, ordered: true }
+    }
+
     /// The parameters of a statement: event types and tenant, each NULL for all.
     pub fn values(&self) -> [Value; 2] {
         let types = self.event_types.iter().map(|event_type| event_type.as_slice().into_datum());
@@ -59,6 +64,24 @@ impl Filter {
             && self.tenant.is_none_or(|wanted| tenant.is_some_and(|tenant| *tenant.as_bytes() == wanted))
     }
 }
+
+/// Whether the filter admits `event`, as an expression of SQL over the parameters of `Filter::values`.
+macro_rules! admitted {
+    ($event_types:literal, $tenant:literal) => {
+        concat!(
+            "(",
+            $event_types,
+            " IS NULL OR event.event_type::pg_catalog.text OPERATOR(pg_catalog.=) ANY (",
+            $event_types,
+            ")) AND (",
+            $tenant,
+            " IS NULL OR event.tenant_id OPERATOR(pg_catalog.=) ",
+            $tenant,
+            ")"
+        )
+    };
+}
+pub(crate) use admitted;
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@
 //! hand them on, and settle each one. The surface is SQL: see README.md, and docs/design.md for why it is
 //! built the way it is.
 
+mod aggregate;
 mod aggregate_id;
 mod argument;
 mod array;

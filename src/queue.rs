@@ -6,6 +6,7 @@ use crate::filter::Filter;
 use crate::instant::Instant;
 use crate::plans::Session;
 use crate::status::Status;
+use crate::succession;
 use pgrx::pg_sys::{self, SysCacheIdentifier};
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -49,10 +50,8 @@ impl Queue {
     /// snapshot sees no new events.
     pub fn of(session: &Session, way: Way) -> Option<Self> {
         let (table, index) = (session.table(), session.claim_index());
-        // SAFETY: a plain variable of this backend's one thread.
-        let old_snapshot = unsafe { pg_sys::XactIsoLevel } >= pg_sys::XACT_REPEATABLE_READ as i32;
         let missing = table == pg_sys::InvalidOid || index == pg_sys::InvalidOid;
-        let off = missing || old_snapshot || is_hidden(table);
+        let off = missing || has_old_snapshot() || is_hidden(table);
         (!off).then(|| Self { key: Key { table, file: file_of(table), way }, index })
     }
 
@@ -73,6 +72,12 @@ impl Queue {
             change(&mut cursors[place].1)
         })
     }
+}
+
+/// Whether the transaction looks at one snapshot from its start to its end.
+pub fn has_old_snapshot() -> bool {
+    // SAFETY: a plain variable of this backend's one thread.
+    unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
 }
 
 /// Whether row-level security is in force for the caller.
@@ -119,6 +124,9 @@ unsafe extern "C-unwind" fn transaction_ended(event: pg_sys::XactEvent::Type, _a
         }
         cursor.ended();
     });
+    if aborted {
+        succession::forget();
+    }
 }
 
 #[pgrx::pg_guard]
@@ -130,6 +138,7 @@ unsafe extern "C-unwind" fn subtransaction_ended(
 ) {
     if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
         for_each(Cursor::aborted);
+        succession::forget();
     }
 }
 

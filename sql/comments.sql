@@ -28,7 +28,7 @@ COMMENT ON COLUMN outbox_event.claimed_in_order IS 'Whether its last claim was a
 COMMENT ON INDEX outbox_event_pkey IS 'Events by id.';
 COMMENT ON INDEX outbox_event_claim_idx IS 'Unfinished events in the order in which they are claimed.';
 COMMENT ON INDEX outbox_event_aggregate_idx IS 'Unfinished events by aggregate, in the order of ordered claims.';
-COMMENT ON INDEX outbox_event_in_flight_idx IS 'At most one event of an aggregate is in flight by an ordered claim.';
+COMMENT ON INDEX outbox_event_in_flight_idx IS 'At most one event of a tenant''s aggregate is in flight by an ordered claim.';
 COMMENT ON INDEX outbox_event_completed_idx IS 'Completed events in the order in which they were completed.';
 COMMENT ON INDEX outbox_event_dead_idx IS 'Dead events in the order in which they died.';
 COMMENT ON INDEX outbox_event_deduplication_idx IS 'One event for each key of a tenant and event type.';

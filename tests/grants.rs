@@ -191,6 +191,31 @@ fn a_producer_enqueues_by_a_trigger_on_a_table_of_its_own() {
     assert_eq!(session.value::<i64>("SELECT count(*) FROM app.outbox_event", &[]), 1);
 }
 
+#[test]
+fn a_producer_captures_a_table_of_its_own_and_no_other_duty_does() {
+    let company = Company::new();
+    for (duty, role) in DUTIES.into_iter().zip(&company.roles) {
+        company.database.session().run(&format!("CREATE SCHEMA shop AUTHORIZATION {role}"));
+        let mut session = company.session(duty);
+        session.run("CREATE TABLE shop.orders (id uuid, total numeric)");
+        let capture = "CREATE TRIGGER capture AFTER INSERT OR UPDATE OR DELETE ON shop.orders
+                       FOR EACH ROW EXECUTE FUNCTION app.outbox_capture('order', 'id')";
+        if duty == "producer" {
+            session.run(capture);
+            session.run(
+                "INSERT INTO shop.orders VALUES ('0dd00000-0000-4000-8000-000000000001', 1);
+                 UPDATE shop.orders SET total = 2; DELETE FROM shop.orders",
+            );
+        } else {
+            assert_eq!(session.refused(capture, &[]).sqlstate, "42501", "{duty}");
+        }
+        company.database.session().run("DROP SCHEMA shop CASCADE");
+    }
+    let captured: Vec<String> =
+        company.database.session().column("SELECT event_type::text FROM app.outbox_event ORDER BY id", &[]);
+    assert_eq!(captured, ["order.created", "order.updated", "order.deleted"]);
+}
+
 /// Enqueues so many events, claims them, and returns their ids.
 fn claimed(company: &Company, worker: &mut Client, count: i32, more: &str) -> Vec<Uuid> {
     company

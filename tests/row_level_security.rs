@@ -355,6 +355,29 @@ fn a_tenants_claim_does_not_walk_the_events_of_others() {
 }
 
 #[test]
+fn a_captured_table_makes_events_of_the_tenant_alone() {
+    let Platform { database, roles } = Platform::new();
+    database.session().run(&format!(
+        "CREATE SCHEMA shop AUTHORIZATION {0};
+         SET ROLE {0};
+         CREATE TABLE shop.orders (id uuid, tenant uuid);
+         CREATE TRIGGER capture AFTER INSERT ON shop.orders
+             FOR EACH ROW EXECUTE FUNCTION app.outbox_capture('order', 'id', 'tenant=tenant')",
+        roles.producer
+    ));
+    let mut producer = session(&database, &roles.producer, Some(A));
+    let insert = "INSERT INTO shop.orders VALUES ($1, $2)";
+    producer.execute(insert, &[&Uuid::from_u128(1), &A]).expect("its own");
+    for tenant in [Some(B), None] {
+        assert_eq!(producer.refused(insert, &[&Uuid::from_u128(1), &tenant]).sqlstate, "42501");
+    }
+    let mut worker = session(&database, &roles.worker, Some(B));
+    assert_eq!(claim(&mut worker, ""), NONE);
+    act_for(&mut worker, Some(A));
+    assert_eq!(claim(&mut worker, "").len(), 1);
+}
+
+#[test]
 fn the_script_can_be_run_again_and_the_role_for_all_tenants_be_changed() {
     let Platform { database, roles } = Platform::new();
     secure(&database.dsn(), Some(&roles.dispatcher));

@@ -23,9 +23,6 @@ CREATE TABLE outbox_event (
     claimed_in_order boolean,
     CONSTRAINT outbox_event_pkey PRIMARY KEY (id)
 ) WITH (
-    -- Room for the claim's new version beside the old one, so that claiming is a HOT update: WAL per event
-    -- 1,448 bytes against 2,734 at fillfactor 100; 60 gave 68% HOT, 40 gained nothing.
-    fillfactor = 45,
     -- A queue turns over its rows all day: vacuum by count rather than by share of a growing history.
     autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_scale_factor = 0.01,
@@ -33,7 +30,10 @@ CREATE TABLE outbox_event (
     autovacuum_vacuum_insert_scale_factor = 0.05,
     autovacuum_analyze_threshold = 5000,
     autovacuum_analyze_scale_factor = 0.05,
-    autovacuum_vacuum_cost_delay = 1
+    autovacuum_vacuum_cost_delay = 1,
+    -- Room for the claim's new version beside the old one, so that claiming is a HOT update: at 45 every claim of a
+    -- steady flow was one, at 50 it was 87% of those with payloads of 0.3 kB.
+    fillfactor = 45
 );
 
 -- One scan order for every claim, over unfinished rows. It mentions no column that a claim changes (not

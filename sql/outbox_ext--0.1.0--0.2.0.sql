@@ -13,8 +13,9 @@ CREATE INDEX outbox_event_aggregate_idx ON outbox_event (aggregate_id, aggregate
     WHERE completed_at IS NULL AND dead_at IS NULL;
 
 -- At most one event of an aggregate is in flight by an ordered claim, whatever the sessions can see of each
--- other. Claims without an order leave claimed_in_order null, and stay HOT.
-CREATE UNIQUE INDEX outbox_event_in_flight_idx ON outbox_event (aggregate_id, aggregate_type)
+-- other. Claims without an order leave claimed_in_order null, and stay HOT. The tenant is in it since row-level
+-- security may hide another tenant's event, which must not hold back a claim, nor be told of by one.
+CREATE UNIQUE INDEX outbox_event_in_flight_idx ON outbox_event (aggregate_id, aggregate_type, tenant_id) NULLS NOT DISTINCT
     WHERE claimed_in_order AND completed_at IS NULL AND dead_at IS NULL;
 
 -- Completed events, the first to end first: what retention goes along.
@@ -166,7 +167,7 @@ REVOKE ALL ON FUNCTION outbox_grant FROM PUBLIC;
 
 COMMENT ON COLUMN outbox_event.claimed_in_order IS 'Whether its last claim was an ordered one; NULL while it is pending.';
 COMMENT ON INDEX outbox_event_aggregate_idx IS 'Unfinished events by aggregate, in the order of ordered claims.';
-COMMENT ON INDEX outbox_event_in_flight_idx IS 'At most one event of an aggregate is in flight by an ordered claim.';
+COMMENT ON INDEX outbox_event_in_flight_idx IS 'At most one event of a tenant''s aggregate is in flight by an ordered claim.';
 COMMENT ON INDEX outbox_event_completed_idx IS 'Completed events in the order in which they were completed.';
 COMMENT ON INDEX outbox_event_dead_idx IS 'Dead events in the order in which they died.';
 COMMENT ON FUNCTION outbox_aggregate_id IS 'Id of an aggregate whose key is no uuid: a name-based UUID (version 5) of aggregate_type (1 to 255 bytes) and key (a text that is not empty), the same in every release. Errors: 22004 an argument is NULL; 22023 an argument out of range; 22021 a text that is none in the database''s encoding.';

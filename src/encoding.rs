@@ -11,7 +11,16 @@ fn is_utf8() -> bool {
 
 /// The text in UTF-8. PostgreSQL raises 22021 for bytes that are no text in the database's encoding.
 pub fn to_utf8(text: &[u8]) -> Cow<'_, [u8]> {
-    if is_utf8() || text.is_ascii() {
+    converter()(text)
+}
+
+/// What turns a text into UTF-8, for those who have many: the encoding is asked for once.
+pub fn converter() -> fn(&[u8]) -> Cow<'_, [u8]> {
+    if is_utf8() { |text| Cow::Borrowed(text) } else { convert }
+}
+
+fn convert(text: &[u8]) -> Cow<'_, [u8]> {
+    if text.is_ascii() {
         return Cow::Borrowed(text);
     }
     // SAFETY: the source is given with its length (a jsonb string is far below 2 GB); the result is a

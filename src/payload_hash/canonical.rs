@@ -27,7 +27,7 @@ pub type ToUtf8 = fn(&[u8]) -> Cow<'_, [u8]>;
 
 /// Writes the canonical text of the payload whose container starts at `stored`.
 pub fn write(stored: &[u8], to_utf8: ToUtf8, sink: &mut impl Sink) -> Result<(), Unwritable> {
-    let mut writer = Writer { to_utf8, sink, open: Vec::new(), number: Vec::new() };
+    let mut writer = Writer { to_utf8, sink, open: Vec::new(), number: Vec::new(), digits: Vec::new() };
     writer.value(Container::new(stored)?.root()?)?;
     while let Some(container) = writer.open.last_mut() {
         match container.next(writer.sink) {
@@ -80,6 +80,7 @@ struct Writer<'a, 's, S> {
     open: Vec<Open<'a>>,
     /// Kept from number to number, so that a number does not cost an allocation.
     number: Vec<u8>,
+    digits: Vec<u8>,
 }
 
 impl<'a, S: Sink> Writer<'a, '_, S> {
@@ -91,7 +92,7 @@ impl<'a, S: Sink> Writer<'a, '_, S> {
             Value::String(text) => string(&(self.to_utf8)(text), self.sink),
             Value::Number(stored) => {
                 self.number.clear();
-                number::write(stored, &mut self.number)?;
+                number::write(stored, &mut self.digits, &mut self.number)?;
                 self.sink.put(&self.number);
             }
             Value::Container(container) => self.begin(container)?,
@@ -132,8 +133,10 @@ impl<'a, S: Sink> Writer<'a, '_, S> {
 fn string(text: &[u8], sink: &mut impl Sink) {
     sink.put(b"\"");
     let mut plain = 0;
-    for (at, &byte) in text.iter().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+    // Most have nothing to escape; without a way out of the loop this is a few instructions for many bytes.
+    let special = text.iter().fold(false, |special, &byte| special | is_special(byte));
+    for (at, &byte) in text.iter().enumerate().filter(|_| special) {
+        if !is_special(byte) {
             continue;
         }
         sink.put(&text[plain..at]);
@@ -142,6 +145,10 @@ fn string(text: &[u8], sink: &mut impl Sink) {
     }
     sink.put(&text[plain..]);
     sink.put(b"\"");
+}
+
+fn is_special(byte: u8) -> bool {
+    (byte < 0x20) | (byte == b'"') | (byte == b'\\')
 }
 
 fn escape(byte: u8, sink: &mut impl Sink) {

@@ -37,10 +37,12 @@ pub fn of(payload: &Payload<'_>) -> Result<String, OutboxError> {
 fn digest(payload: &Payload<'_>) -> Result<String, OutboxError> {
     let stored = payload.detoast();
     let mut digest = BlockDigest::new();
-    canonical::write(stored.container(), encoding::to_utf8, &mut digest).map_err(|error| match error {
-        Unwritable::Damaged => OutboxError::DamagedPayload,
-        Unwritable::OutOfMemory => OutboxError::OutOfMemory,
-    })?;
+    canonical::write(stored.container(), encoding::converter(), &mut digest).map_err(
+        |error| match error {
+            Unwritable::Damaged => OutboxError::DamagedPayload,
+            Unwritable::OutOfMemory => OutboxError::OutOfMemory,
+        },
+    )?;
     Ok(digest.finish())
 }
 

@@ -12,11 +12,12 @@ const SPECIAL: u16 = 0xC000;
 /// The decimal exponents (of the first digit) between which a number is written plainly.
 const PLAIN: std::ops::RangeInclusive<i32> = -6..=20;
 
-/// Appends the canonical text of the `numeric` whose varlena is `stored`.
-pub fn write(stored: &[u8], out: &mut Vec<u8>) -> Result<(), Damaged> {
+/// Appends the canonical text of the `numeric` whose varlena is `stored`. What `digits` holds does not matter: it
+/// is room to work in.
+pub fn write(stored: &[u8], digits: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<(), Damaged> {
     let numeric = Numeric::read(body(stored)?)?;
-    let mut digits = Vec::with_capacity(numeric.digits.len() * 2);
-    let Some(exponent) = numeric.significant(&mut digits)? else {
+    digits.clear();
+    let Some(exponent) = numeric.significant(digits)? else {
         out.push(b'0'); // also for -0, which numeric does not tell from 0
         return Ok(());
     };
@@ -24,9 +25,9 @@ pub fn write(stored: &[u8], out: &mut Vec<u8>) -> Result<(), Damaged> {
         out.push(b'-');
     }
     if PLAIN.contains(&exponent) {
-        plain(&digits, exponent, out);
+        plain(digits, exponent, out);
     } else {
-        scientific(&digits, exponent, out);
+        scientific(digits, exponent, out);
     }
     Ok(())
 }
@@ -135,7 +136,7 @@ mod tests {
 
     fn text(stored: &[u8]) -> String {
         let mut out = Vec::new();
-        write(stored, &mut out).unwrap();
+        write(stored, &mut Vec::new(), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -179,8 +180,8 @@ mod tests {
     fn damaged_bytes_are_refused() {
         for stored in [&b""[..], &[0, 0, 0, 0], &[0, 0, 0, 0, 0], &[0, 0, 0, 0, 0, 0xC0], &[0, 0, 0, 0, 0, 0]]
         {
-            assert_eq!(write(stored, &mut Vec::new()), Err(Damaged));
+            assert_eq!(write(stored, &mut Vec::new(), &mut Vec::new()), Err(Damaged));
         }
-        assert_eq!(write(&short(false, 0, &[10_000]), &mut Vec::new()), Err(Damaged));
+        assert_eq!(write(&short(false, 0, &[10_000]), &mut Vec::new(), &mut Vec::new()), Err(Damaged));
     }
 }

@@ -230,7 +230,7 @@ mod tests {
                  (tenant_id, event_type, deduplication_key) NULLS NOT DISTINCT \
                  WHERE (deduplication_key IS NOT NULL)",
                 "CREATE UNIQUE INDEX outbox_event_in_flight_idx ON public.outbox_event USING btree \
-                 (aggregate_id, aggregate_type, tenant_id) NULLS NOT DISTINCT \
+                 (aggregate_id DESC, aggregate_type, tenant_id) NULLS NOT DISTINCT \
                  WHERE (claimed_in_order AND (completed_at IS NULL) AND (dead_at IS NULL))",
                 "CREATE UNIQUE INDEX outbox_event_pkey ON public.outbox_event USING btree (id)",
             ]

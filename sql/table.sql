@@ -48,8 +48,9 @@ CREATE INDEX outbox_event_aggregate_idx ON outbox_event (aggregate_id, aggregate
 
 -- At most one event of an aggregate is in flight by an ordered claim, whatever the sessions can see of each
 -- other. Claims without an order leave claimed_in_order null, and stay HOT. The tenant is in it since row-level
--- security may hide another tenant's event, which must not hold back a claim, nor be told of by one.
-CREATE UNIQUE INDEX outbox_event_in_flight_idx ON outbox_event (aggregate_id, aggregate_type, tenant_id) NULLS NOT DISTINCT
+-- security may hide another tenant's event, which must not hold back a claim, nor be told of by one. DESC, so that
+-- no other index lies so: src/aggregate.rs asks for that order.
+CREATE UNIQUE INDEX outbox_event_in_flight_idx ON outbox_event (aggregate_id DESC, aggregate_type, tenant_id) NULLS NOT DISTINCT
     WHERE claimed_in_order AND completed_at IS NULL AND dead_at IS NULL;
 
 -- Completed events, the first to end first: what retention goes along.

@@ -128,6 +128,9 @@ const SLICE: Duration = Duration::from_millis(if cfg!(feature = "pg_test") { 60_
 /// Its name is in the message of the error that it raises.
 const IN_FLIGHT_INDEX: &str = "outbox_event_in_flight_idx";
 
+/// In order, a walk looks for at least so many events at a time, since most of them may wait for an earlier one.
+const AT_A_TIME: usize = 64;
+
 /// To ask whether an event is the head of its aggregate takes as long as to walk so many entries.
 const ENTRIES_PER_PROBE: usize = 10;
 
@@ -175,7 +178,7 @@ impl<'a> Claim<'a> {
             cursor.scanned(last, full, clock::steady());
             cursor.sweep_is_cheap()
         });
-        if !full && !due && cheap && position != Order::FIRST {
+        if batch.room() > 0 && !full && !due && cheap && position != Order::FIRST {
             self.sweep(session, queue, batch, position)?;
         }
         Ok(())
@@ -204,6 +207,7 @@ impl<'a> Claim<'a> {
         let started = clock::steady();
         let (mut from, budget) =
             queue.cursor(self.now, |cursor| (cursor.sweep_from(), cursor.slice(SLICE, started)));
+        let ordered = self.wanted.filter.ordered;
         let mut entries = 0;
         let stopped = loop {
             let left = budget.saturating_sub(clock::steady() - started);
@@ -213,7 +217,7 @@ impl<'a> Claim<'a> {
                 from,
                 to: position,
                 expired_before: self.expired_before,
-                wanted: batch.room(),
+                wanted: if ordered { batch.room().max(AT_A_TIME) } else { batch.room() },
                 budget: left,
             };
             let Some(findings) = walk.run() else {
@@ -222,12 +226,15 @@ impl<'a> Claim<'a> {
                 break None;
             };
             entries += findings.entries;
-            if self.wanted.filter.ordered {
+            if ordered {
                 // Each of them is asked whether it is the head of its aggregate.
                 entries += findings.claimable * ENTRIES_PER_PROBE;
             }
             if let Some(span) = findings.span {
-                self.fill(session, batch, span, findings.claimable)?;
+                let (last, _) = self.fill(session, batch, span, findings.claimable)?;
+                if ordered && batch.room() == 0 {
+                    break last;
+                }
             }
             match findings.stopped {
                 // Events that were buried have left room for more.
@@ -421,7 +428,7 @@ impl Found {
 // generic plan. A lease without a start (written past the trigger, by replication) has expired. NO KEY
 // UPDATE, since FOR UPDATE would block the inserts of rows that refer to the event.
 macro_rules! scan {
-    ($overtaken:expr, $turn:expr) => {
+    ($overtaken:expr, $turn:expr, $alone:expr) => {
         Statement {
             sql: concat!(
                 "SELECT event.ctid, event.available_at::pg_catalog.timestamptz,
@@ -439,7 +446,9 @@ macro_rules! scan {
                 "   AND (event.status::pg_catalog.text OPERATOR(pg_catalog.=) 'pending' ",
                 $turn,
                 "        OR event.status::pg_catalog.text OPERATOR(pg_catalog.=) 'processing'
-                            AND (event.locked_at IS NULL OR event.locked_at OPERATOR(pg_catalog.<) $7))
+                            AND (event.locked_at IS NULL OR event.locked_at OPERATOR(pg_catalog.<) $7) ",
+                $alone,
+                ")
                   ORDER BY event.available_at, event.created_at, event.id
                   LIMIT $8
                   FOR NO KEY UPDATE OF event SKIP LOCKED"
@@ -461,15 +470,17 @@ macro_rules! scan {
     };
 }
 
-static SCAN: Statement = scan!("false", "");
+static SCAN: Statement = scan!("false", "", "");
 
+// An expired lease that was taken without order may lie beside one in flight.
 static SCAN_IN_ORDER: Statement = scan!(
     concat!(
         "event.status::pg_catalog.text OPERATOR(pg_catalog.=) 'processing' AND ",
         earlier!(),
         " IS NOT NULL"
     ),
-    concat!("AND ", earlier!(), " IS NULL AND ", in_flight!(), " IS NULL")
+    concat!("AND ", earlier!(), " IS NULL AND ", in_flight!(), " IS NULL"),
+    concat!("AND (event.claimed_in_order OR ", in_flight!(), " IS NULL)")
 );
 
 const RESULT_COLUMNS: i32 = 11;

@@ -211,6 +211,9 @@ impl OutboxError {
                  or row-level security hides it."
                     .into()
             }
+            Self::ClaimLost => {
+                "An earlier event came back or came late, and was claimable beside a later one.".into()
+            }
             _ => return None,
         })
     }

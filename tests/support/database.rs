@@ -4,12 +4,12 @@ use crate::server;
 use crate::sql::Sql;
 use postgres::error::DbError;
 use postgres::{Client, Config, NoTls};
-use std::cell::RefCell;
+use std::sync::Mutex;
 use uuid::Uuid;
 
 pub struct Database {
     name: String,
-    roles: RefCell<Vec<String>>,
+    roles: Mutex<Vec<String>>,
 }
 
 impl Database {
@@ -52,7 +52,7 @@ impl Database {
     fn create(options: &str) -> Self {
         let name = format!("outbox_test_{}", Uuid::new_v4().simple());
         server::administrator().run(&format!("CREATE DATABASE {name} {options}"));
-        Self { name, roles: RefCell::default() }
+        Self { name, roles: Mutex::default() }
     }
 
     pub fn name(&self) -> &str {
@@ -78,7 +78,7 @@ impl Database {
     pub fn role(&self, name: &str) -> String {
         let role = format!("{}_{name}", self.name);
         server::administrator().run(&format!("CREATE ROLE {role} LOGIN"));
-        self.roles.borrow_mut().push(role.clone());
+        self.roles.lock().expect("no panic").push(role.clone());
         role
     }
 
@@ -109,7 +109,7 @@ impl Database {
         self.roll_back_prepared()?;
         let mut administrator = server::config().dbname("postgres").connect(NoTls)?;
         administrator.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name))?;
-        for role in self.roles.borrow().iter() {
+        for role in self.roles.lock().iter().flat_map(|roles| roles.iter()) {
             administrator.batch_execute(&format!("DROP ROLE {role}"))?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 //! what happened.
 
 pub mod backup;
+pub mod choice;
 pub mod cluster;
 pub mod crowd;
 pub mod database;

@@ -77,6 +77,8 @@ pub trait Outbox {
     fn try_claim(&mut self, worker: &str, batch_size: i32, lock_timeout: &str)
     -> Result<Vec<Claimed>, Error>;
 
+    fn try_claim_in_order(&mut self, worker: &str, batch_size: i32) -> Result<Vec<Claimed>, Error>;
+
     fn try_complete(&mut self, event: Uuid, worker: &str, attempt: Option<i32>) -> Result<(), Error>;
 
     /// The new status.
@@ -96,6 +98,11 @@ pub trait Outbox {
 
     fn claim_within(&mut self, worker: &str, batch_size: i32, lock_timeout: &str) -> Vec<Claimed> {
         self.try_claim(worker, batch_size, lock_timeout).unwrap_or_else(|error| panic!("claim: {error:?}"))
+    }
+
+    /// Claims, in the order of the aggregates, what is due; no lease expires.
+    fn claim_in_order(&mut self, worker: &str, batch_size: i32) -> Vec<Claimed> {
+        self.try_claim_in_order(worker, batch_size).unwrap_or_else(|error| panic!("claim: {error:?}"))
     }
 
     /// Claims one event, which must be there.
@@ -157,6 +164,15 @@ impl Outbox for Client {
             "SELECT id, attempt_count, payload::text
              FROM outbox_claim_batch($1, $2, $3::text::interval)",
             &[&worker, &batch_size, &lock_timeout],
+        )?;
+        Ok(rows.iter().map(Claimed::read).collect())
+    }
+
+    fn try_claim_in_order(&mut self, worker: &str, batch_size: i32) -> Result<Vec<Claimed>, Error> {
+        let rows = self.query(
+            "SELECT id, attempt_count, payload::text
+             FROM outbox_claim_batch($1, $2, $3::text::interval, ordered => true)",
+            &[&worker, &batch_size, &LONG],
         )?;
         Ok(rows.iter().map(Claimed::read).collect())
     }

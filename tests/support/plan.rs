@@ -52,6 +52,9 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Node {
     pub kind: String,
+    /// The index that it goes through, and what the statement calls the table.
+    pub index: Option<String>,
+    pub alias: Option<String>,
     relation: Option<String>,
 }
 
@@ -94,7 +97,12 @@ impl Node {
 
 fn collect(node: &Value, nodes: &mut Vec<Node>) {
     let text = |field: &str| node[field].as_str().map(str::to_owned);
-    nodes.push(Node { kind: text("Node Type").unwrap_or_default(), relation: text("Relation Name") });
+    nodes.push(Node {
+        kind: text("Node Type").unwrap_or_default(),
+        index: text("Index Name"),
+        alias: text("Alias"),
+        relation: text("Relation Name"),
+    });
     for child in node["Plans"].as_array().into_iter().flatten() {
         collect(child, nodes);
     }

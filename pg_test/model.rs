@@ -61,7 +61,7 @@ impl Refusal {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Outbox {
     /// In the order of their ids, which is the order in which they were enqueued.
     pub events: Vec<Event>,
@@ -136,6 +136,23 @@ impl Outbox {
             new: NewEvent { available_at: None, ..new },
         });
         Ok(id)
+    }
+
+    /// The answers of a batch, each with whether it is an earlier event's; all events are added, or none.
+    pub fn enqueue_batch(
+        &mut self,
+        now: Moment,
+        batch: impl IntoIterator<Item = (Uuid, NewEvent)>,
+    ) -> Result<Vec<(Uuid, bool)>, Refusal> {
+        let mut after = self.clone();
+        let mut answers = Vec::new();
+        for (id, new) in batch {
+            let before = after.events.len();
+            let answer = after.enqueue(now, id, new)?;
+            answers.push((answer, after.events.len() == before));
+        }
+        *self = after;
+        Ok(answers)
     }
 
     fn holder(&self, new: &NewEvent) -> Option<&Event> {

@@ -22,13 +22,22 @@ const PAYLOADS: [[&str; 2]; 3] =
 
 #[derive(Debug, Clone)]
 enum Step {
-    Enqueue { new: NewEvent, spelling: usize, due_in: Option<Moment> },
+    Enqueue(Wanted),
+    EnqueueBatch(Vec<Wanted>),
     Claim { worker: u8, batch_size: usize, lock_timeout: Moment, max_attempts: Option<i32> },
     Complete { at: usize, worker: u8, attempt: Attempt },
     Fail { at: usize, worker: u8, attempt: Attempt, max_attempts: Option<i32>, due_in: Option<Moment> },
     Replay { event_type: Option<u8>, tenant: Option<u8>, most: usize },
     Purge { older_than: Moment, most: usize, statuses: &'static [Status] },
     Jump { by: Moment },
+}
+
+/// An event to enqueue, with one spelling of its payload.
+#[derive(Debug, Clone)]
+struct Wanted {
+    new: NewEvent,
+    spelling: usize,
+    due_in: Option<Moment>,
 }
 
 const ENDS: [&[Status]; 4] = [
@@ -65,9 +74,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             payload,
             available_at: None,
         });
+    let wanted =
+        (new, 0..2_usize, due_in()).prop_map(|(new, spelling, due_in)| Wanted { new, spelling, due_in });
     let step = prop_oneof![
-        4 => (new, 0..2_usize, due_in())
-            .prop_map(|(new, spelling, due_in)| Step::Enqueue { new, spelling, due_in }),
+        4 => wanted.clone().prop_map(Step::Enqueue),
+        1 => proptest::collection::vec(wanted, 0..5).prop_map(Step::EnqueueBatch),
         4 => (0..2_u8, 1..5_usize, 1..20_i64, limit()).prop_map(
             |(worker, batch_size, seconds, max_attempts)| Step::Claim {
                 worker,
@@ -99,6 +110,19 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..60)
 }
 
+/// The arguments of an event, by name, in SQL.
+fn arguments_of(new: &NewEvent, spelling: usize) -> [(&'static str, String); 7] {
+    [
+        ("tenant_id", new.tenant.map_or("NULL".into(), |tenant| quoted_uuid("aaaa", tenant))),
+        ("aggregate_type", "'order'".into()),
+        ("aggregate_id", quoted_uuid("bbbb", new.aggregate)),
+        ("event_type", format!("'type{}'", new.event_type)),
+        ("deduplication_key", new.key.map_or("NULL".into(), |key| format!("'key{key}'"))),
+        ("payload", format!("'{}'::jsonb", PAYLOADS[usize::from(new.payload)][spelling])),
+        ("available_at", new.available_at.map_or("NULL".into(), timestamp)),
+    ]
+}
+
 /// Both sides, and the clock they share.
 struct Pair {
     model: Outbox,
@@ -123,7 +147,8 @@ impl Pair {
                 self.now += by;
                 self.set_clock();
             }
-            Step::Enqueue { new, spelling, due_in } => self.enqueue(new, spelling, due_in)?,
+            Step::Enqueue(wanted) => self.enqueue(&wanted)?,
+            Step::EnqueueBatch(batch) => self.enqueue_batch(&batch)?,
             Step::Claim { worker, batch_size, lock_timeout, max_attempts } => {
                 self.claim(worker, batch_size, lock_timeout, max_attempts)?
             }
@@ -173,22 +198,10 @@ impl Pair {
         Ok(())
     }
 
-    fn enqueue(
-        &mut self,
-        mut new: NewEvent,
-        spelling: usize,
-        due_in: Option<Moment>,
-    ) -> Result<(), TestCaseError> {
-        new.available_at = due_in.map(|due_in| self.now + due_in);
-        let found = attempted(&format!(
-            "outbox_enqueue({tenant}, 'order', {aggregate}, 'type{event_type}', {key}, '{payload}', {due})",
-            tenant = new.tenant.map_or("NULL".into(), |tenant| quoted_uuid("aaaa", tenant)),
-            aggregate = quoted_uuid("bbbb", new.aggregate),
-            event_type = new.event_type,
-            key = new.key.map_or("NULL".into(), |key| format!("'key{key}'")),
-            payload = PAYLOADS[usize::from(new.payload)][spelling],
-            due = new.available_at.map_or("NULL".into(), timestamp),
-        ));
+    fn enqueue(&mut self, wanted: &Wanted) -> Result<(), TestCaseError> {
+        let new = self.new_event(wanted);
+        let named = arguments_of(&new, wanted.spelling).map(|(name, value)| format!("{name} => {value}"));
+        let found = attempted(&format!("outbox_enqueue({})", named.join(", ")));
         // The id is the extension's to choose, but must be a new one where the model adds an event.
         let id = found.as_ref().map_or(Uuid::from_bytes([0; 16]), |id| uuid(id));
         prop_assert_eq!(
@@ -196,6 +209,33 @@ impl Pair {
             refused(self.model.enqueue(self.now, id, new))
         );
         Ok(())
+    }
+
+    fn enqueue_batch(&mut self, batch: &[Wanted]) -> Result<(), TestCaseError> {
+        let objects: Vec<String> = batch
+            .iter()
+            .map(|wanted| {
+                let members = arguments_of(&self.new_event(wanted), wanted.spelling)
+                    .map(|(name, value)| format!("'{name}', {value}"));
+                format!("jsonb_build_object({})", members.join(", "))
+            })
+            .collect();
+        let answers = "coalesce(string_agg(concat(id, ' ', deduplicated), ',' ORDER BY ordinal), '')";
+        let list = format!("jsonb_build_array({})", objects.join(", "));
+        let found = attempted(&format!("(SELECT {answers} FROM outbox_enqueue_batch({list}))"));
+        let found = found.map(|answers| {
+            let answers = answers.split_terminator(',').filter_map(|answer| answer.split_once(' '));
+            answers.map(|(id, deduplicated)| (uuid(id), deduplicated == "t")).collect::<Vec<_>>()
+        });
+        let chosen =
+            found.iter().flatten().map(|(id, _)| *id).chain(std::iter::repeat(Uuid::from_bytes([0; 16])));
+        let events: Vec<_> = chosen.zip(batch.iter().map(|wanted| self.new_event(wanted))).collect();
+        prop_assert_eq!(found, refused(self.model.enqueue_batch(self.now, events)));
+        Ok(())
+    }
+
+    fn new_event(&self, wanted: &Wanted) -> NewEvent {
+        NewEvent { available_at: wanted.due_in.map(|due_in| self.now + due_in), ..wanted.new.clone() }
     }
 
     fn claim(

@@ -91,7 +91,7 @@ impl<'a> Text<'a> {
 
     /// Bytes in the database's encoding as a text: a copy in the current memory context, which must live as
     /// long as the text is used.
-    pub fn of(bytes: &'a [u8]) -> Self {
+    pub fn of(bytes: &[u8]) -> Self {
         Self { plain: varlena(&[bytes]), call: PhantomData }
     }
 

@@ -212,8 +212,8 @@ pub struct KeyHolder {
 impl KeyHolder {
     /// Reads id, payload_hash, aggregate_type and aggregate_id, which are the row's first columns, beside the
     /// event that wants the key.
-    pub fn read(row: &Row, event: &NewEvent, hash: &str) -> Option<Self> {
-        let same_payload = row.get::<Text>(2)?.bytes() == hash.as_bytes();
+    pub fn read(row: &Row, event: &NewEvent, hash: &[u8]) -> Option<Self> {
+        let same_payload = row.get::<Text>(2)?.bytes() == hash;
         let same_aggregate = row.get::<Text>(3)?.bytes() == event.aggregate_type.bytes()
             && row.get::<Uuid>(4)? == event.aggregate_id;
         Some(Self { id: row.get(1)?, differs: Differs::in_any(same_payload, same_aggregate) })
@@ -262,5 +262,5 @@ fn holder(
         Some(tenant) => session.run(&FIND_OF_TENANT, [event_type, key, Some(uuid(tenant))])?,
         None => session.run(&FIND_OF_NO_TENANT, [event_type, key])?,
     };
-    Ok(found.first().and_then(|row| KeyHolder::read(&row, event, hash)))
+    Ok(found.first().and_then(|row| KeyHolder::read(&row, event, hash.as_bytes())))
 }

@@ -4,7 +4,7 @@
 use crate::argument;
 use crate::array;
 use crate::clock;
-use crate::datum::Payload;
+use crate::datum::{Payload, Text};
 use crate::enqueue::{self, KeyHolder, NewEvent, ROUNDS};
 use crate::error::{Differs, ErrorReport, HeldBy, OutboxError};
 use crate::event_id;
@@ -64,7 +64,7 @@ struct Batch<'a> {
 
 struct Element<'a> {
     event: NewEvent<'a>,
-    hash: String,
+    hash: Text<'a>,
     answer: Answer,
     /// The index of the earlier element that has its key.
     repeats: Option<usize>,
@@ -82,7 +82,7 @@ type Key<'a> = (Option<[u8; 16]>, &'a [u8], &'a [u8]);
 impl<'a> Element<'a> {
     fn read(value: Value<'a>) -> Result<Self, OutboxError> {
         let event = event_object::read(value)?.event()?;
-        let hash = payload_hash::of(&event.payload)?;
+        let hash = Text::of(payload_hash::of(&event.payload)?.as_bytes());
         let answer = Answer { id: event_id::next(), deduplicated: false };
         Ok(Self { event, hash, answer, repeats: None })
     }
@@ -96,7 +96,7 @@ impl<'a> Element<'a> {
     fn differs(&self, earlier: &Self) -> Option<Differs> {
         let same_aggregate = self.event.aggregate_type.bytes() == earlier.event.aggregate_type.bytes()
             && self.event.aggregate_id == earlier.event.aggregate_id;
-        Differs::in_any(self.hash == earlier.hash, same_aggregate)
+        Differs::in_any(self.hash.bytes() == earlier.hash.bytes(), same_aggregate)
     }
 }
 
@@ -193,7 +193,7 @@ impl<'a> Batch<'a> {
                 )),
                 Some(array::of(JSONBOID, events().map(|event| Some(event.payload.datum())))),
                 Some(array::of(JSONBOID, events().map(|event| event.headers.map(|headers| headers.datum())))),
-                Some(array::of(TEXTOID, elements().map(|element| element.hash.as_str().into_datum()))),
+                Some(array::of(TEXTOID, elements().map(|element| Some(element.hash.datum())))),
                 Some(array::of(
                     TIMESTAMPTZOID,
                     events().map(|event| Some(moment(event.available_at.unwrap_or(now)))),
@@ -235,7 +235,7 @@ impl<'a> Batch<'a> {
             let position = row.get::<i64>(5).and_then(|position| usize::try_from(position - 1).ok());
             let Some(&index) = position.and_then(|position| elements.get(position)) else { continue };
             let element = &mut self.elements[index];
-            if let Some(holder) = KeyHolder::read(&row, &element.event, &element.hash) {
+            if let Some(holder) = KeyHolder::read(&row, &element.event, element.hash.bytes()) {
                 let id = holder.answer().map_err(|error| error.in_element(index + 1))?;
                 element.answer = Answer { id, deduplicated: true };
             }

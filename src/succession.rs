@@ -25,7 +25,7 @@ use crate::instant::Instant;
 use crate::plans::{Row, Rows, Session, Statement, Value, moment};
 use crate::queue;
 use pgrx::pg_sys::{
-    self, BOOLARRAYOID, BOOLOID, TEXTARRAYOID, TEXTOID, TIDARRAYOID, TIDOID, TIMESTAMPTZARRAYOID,
+    self, BOOLARRAYOID, BOOLOID, INT8OID, TEXTARRAYOID, TEXTOID, TIDARRAYOID, TIDOID, TIMESTAMPTZARRAYOID,
     TIMESTAMPTZOID, UUIDARRAYOID, UUIDOID,
 };
 use pgrx::{IntoDatum, Uuid};
@@ -94,7 +94,8 @@ pub fn advance(session: &Session, settled: &Rows, now: Instant) -> Result<(), Ou
     let at = clock::steady();
     if at.saturating_sub(CLAIMED.get()) >= PATIENCE {
         let forsaken = waiting(usize::MAX, |waits| at.saturating_sub(waits) >= PATIENCE);
-        move_to(session, &find(session, forsaken, &Filter::all_in_order(), now)?, now)?;
+        let found = find(session, forsaken, &Filter::all_in_order(), usize::MAX, now)?;
+        move_to(session, &found, now)?;
     }
     CHAINS.with_borrow_mut(|chains| {
         for row in in_order {
@@ -120,6 +121,9 @@ fn place(row: &Row) -> Option<(Aggregate, Instant, [u8; 16])> {
     Some((aggregate, row.get(5)?, *row.get::<Uuid>(1)?.as_bytes()))
 }
 
+/// So many chains are looked at for each successor that is wanted, and some more: most may have none.
+const LOOKS: usize = 4;
+
 /// Finds and locks up to so many successors that a claim with this filter may take. Rows are as those of the
 /// claim's scan.
 pub fn successors<'s>(
@@ -129,7 +133,10 @@ pub fn successors<'s>(
     now: Instant,
 ) -> Result<Vec<Row<'s>>, OutboxError> {
     CLAIMED.set(clock::steady());
-    let found = find(session, waiting(most, |_| true), filter, now)?;
+    if most == 0 {
+        return Ok(Vec::new());
+    }
+    let found = find(session, waiting(most.saturating_mul(LOOKS), |_| true), filter, most, now)?;
     let (admitted, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|row| row.get(8) == Some(true));
     move_to(session, &others, now)?;
     Ok(admitted)
@@ -146,11 +153,12 @@ fn waiting(most: usize, chosen: impl Fn(Duration) -> bool) -> Vec<(Aggregate, Ch
     })
 }
 
-/// Finds and locks the successors of chains whose turn it is, and that the filter may admit or not.
+/// Finds and locks up to so many successors of chains whose turn it is, and that the filter may admit or not.
 fn find<'s>(
     session: &'s Session,
-    chains: Vec<(Aggregate, Chain)>,
+    mut chains: Vec<(Aggregate, Chain)>,
     filter: &Filter,
+    most: usize,
     now: Instant,
 ) -> Result<Vec<Row<'s>>, OutboxError> {
     if chains.is_empty() {
@@ -177,9 +185,14 @@ fn find<'s>(
             Some(moment(now)),
             event_types,
             tenant,
+            Some(pg_sys::Datum::from(i64::try_from(most).unwrap_or(i64::MAX))),
         ],
     )?;
     let found: Vec<_> = rows.iter().collect();
+    if found.len() == most {
+        // What comes after the last was not looked at.
+        chains.truncate(found.iter().filter_map(place_of).max().map_or(0, |last| last + 1));
+    }
     remember(chains, &ask, &found, at);
     Ok(found)
 }
@@ -188,8 +201,7 @@ fn find<'s>(
 fn remember(chains: Vec<(Aggregate, Chain)>, asked: &[bool], found: &[Row], at: Duration) {
     let mut goes_on = vec![false; chains.len()];
     for row in found {
-        let place = row.get::<i64>(9).and_then(|place| usize::try_from(place - 1).ok());
-        if let Some(goes_on) = place.and_then(|place| goes_on.get_mut(place)) {
+        if let Some(goes_on) = place_of(row).and_then(|place| goes_on.get_mut(place)) {
             *goes_on = true;
         }
     }
@@ -203,6 +215,11 @@ fn remember(chains: Vec<(Aggregate, Chain)>, asked: &[bool], found: &[Row], at: 
             }
         }
     });
+}
+
+/// Which of the chains a row is the successor of.
+fn place_of(row: &Row) -> Option<usize> {
+    usize::try_from(row.get::<i64>(9)? - 1).ok()
 }
 
 fn move_to(session: &Session, found: &[Row], now: Instant) -> Result<(), OutboxError> {
@@ -246,6 +263,7 @@ static SUCCESSORS: Statement = Statement {
         " IS NULL) AND ",
         in_flight!(),
         " IS NULL
+         LIMIT $9
          FOR NO KEY UPDATE OF event SKIP LOCKED"
     ),
     parameters: &[
@@ -257,6 +275,7 @@ static SUCCESSORS: Statement = Statement {
         TIMESTAMPTZOID,
         TEXTARRAYOID,
         UUIDOID,
+        INT8OID,
     ],
     seeks: true,
 };

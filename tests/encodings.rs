@@ -20,7 +20,24 @@ fn works_as_in_utf8(encoding: &str, payloads: &[&str]) {
         let json = |text: &str| text.parse::<serde_json::Value>().expect("JSON");
         assert_eq!(json(&claimed.payload), json(payload));
         session.complete(claimed.id, "w");
+        enqueued_in_bulk_it_is_the_same(&mut session, payload);
     }
+}
+
+/// In a batch the payload, and texts with its characters, come as from a single call.
+fn enqueued_in_bulk_it_is_the_same(session: &mut Client, payload: &str) {
+    let same: bool = session.value(
+        "WITH sent AS (SELECT $1::text::jsonb AS payload, left($1::text, 200) AS word),
+              batch AS (SELECT id FROM sent, outbox_enqueue_batch(jsonb_build_array(jsonb_build_object(
+                  'aggregate_type', word, 'aggregate_id', '00000000-0000-0000-0000-000000000001', 'event_type', word,
+                  'deduplication_key', word, 'payload', payload)))),
+              single AS (SELECT outbox_enqueue(NULL, word, '00000000-0000-0000-0000-000000000001', word, word, payload)
+                         FROM sent, batch)
+         SELECT single.outbox_enqueue = batch.id FROM single, batch",
+        &[&payload],
+    );
+    assert!(same, "{payload}");
+    session.claim_one("w");
 }
 
 #[test]

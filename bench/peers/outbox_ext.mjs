@@ -9,8 +9,7 @@ const CLAIM = {
 };
 const COMPLETE = {
   name: 'complete',
-  text: `SELECT count(outbox_complete(event.id, $2, event.attempt))
-         FROM unnest($1::uuid[], $3::integer[]) AS event (id, attempt)`,
+  text: 'SELECT count(*) FROM outbox_complete_batch($1, $2, $3)',
 };
 
 const client = new pg.Client(connection);

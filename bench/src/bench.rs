@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::arena::Arena;
-use crate::failure::Outcome;
+use crate::failure::{Doing, Outcome};
 use crate::progress::Progress;
 use crate::samples::Findings;
 use crate::server::{Commit, Server};
-use crate::system::{System, twins};
+use crate::system::System;
 
 /// How often each contestant runs; the table shows medians.
 pub const RUNS: usize = 5;
@@ -77,6 +77,12 @@ impl Bench {
         systems.values().filter(|used| used.missing.is_none()).map(|used| Arc::clone(&used.system)).collect()
     }
 
+    /// The text of a file `NAME.sql` in a folder of the workloads.
+    pub fn sql(&self, folder: &str, name: &str) -> Outcome<String> {
+        let file = self.folder.join(folder).join(format!("{name}.sql"));
+        std::fs::read_to_string(&file).doing(|| format!("reading {}", file.display()))
+    }
+
     fn prepared(&self, name: &str) -> Outcome<Prepared> {
         if let Some(prepared) = self.systems.borrow().get(name) {
             return Ok(prepared.clone());
@@ -97,10 +103,6 @@ impl Bench {
         self.server.create_database(&template, "template1")?;
         let mut client = self.server.connect(&template, &[])?;
         prepared.system.install(&mut client)?;
-        if let Some(model) = &prepared.system.twin_of {
-            let model = self.prepared(model)?;
-            twins::compare(&mut client, &mut self.server.connect(&model.template(), &[])?)?;
-        }
         Ok(prepared)
     }
 }

@@ -2,7 +2,6 @@
 
 mod claims;
 mod ticks;
-pub mod twins;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -62,31 +61,23 @@ struct Description {
     about: String,
     /// Another system, whose files this one uses where it has none of its own.
     like: Option<String>,
-    /// Another system, whose table this one must have.
-    twin_of: Option<String>,
     handle: Option<Handle>,
     /// Completing takes the attempts beside the handles.
     attempts: Option<bool>,
-    #[serde(default = "default_schema")]
-    schema: Vec<String>,
+    /// The files that make it, where they are not those of the system that it is like, or `schema.sql`.
+    schema: Option<Vec<String>>,
     /// An extension that the server must have to offer.
     extension: Option<String>,
     /// A variable of the environment that names a file with more of the schema.
     script: Option<String>,
-    /// Settings of its sessions.
-    #[serde(default)]
-    settings: BTreeMap<String, String>,
-}
-
-fn default_schema() -> Vec<String> {
-    vec!["schema.sql".into()]
+    /// Settings of its sessions; without them, those of the system that it is like.
+    settings: Option<BTreeMap<String, String>>,
 }
 
 pub struct System {
     pub name: String,
     pub title: String,
     pub about: String,
-    pub twin_of: Option<String>,
     pub settings: BTreeMap<String, String>,
     handle: Handle,
     attempts: bool,
@@ -100,23 +91,25 @@ impl System {
     pub fn load(systems: &Path, name: &str) -> Outcome<Self> {
         let folder = systems.join(name);
         let description = describe(&folder)?;
-        let mut folders = vec![folder.clone()];
-        let mut model = None;
-        if let Some(like) = &description.like {
-            folders.push(systems.join(like));
-            model = Some(describe(&systems.join(like))?);
-        }
+        let model = description.like.as_ref().map(|like| Self::load(systems, like)).transpose()?;
         let model = model.as_ref();
-        let handle = description.handle.or(model.and_then(|model| model.handle));
+        let handle = description.handle.or(model.map(|model| model.handle));
+        let settings = description.settings.or(model.map(|model| model.settings.clone()));
+        let schema: Vec<_> = description.schema.iter().flatten().map(|file| folder.join(file)).collect();
+        let mut folders = vec![folder];
+        folders.extend(model.iter().flat_map(|model| model.folders.iter().cloned()));
         Ok(Self {
             name: name.to_owned(),
             title: description.title,
             about: description.about,
-            twin_of: description.twin_of,
-            settings: description.settings,
+            settings: settings.unwrap_or_default(),
             handle: handle.ok_or_else(|| Failure::new(format!("system {name} has no handle")))?,
-            attempts: description.attempts.or(model.and_then(|model| model.attempts)).unwrap_or(false),
-            schema: description.schema.iter().map(|file| folder.join(file)).collect(),
+            attempts: description.attempts.or(model.map(|model| model.attempts)).unwrap_or(false),
+            schema: match model {
+                _ if !schema.is_empty() => schema,
+                Some(model) => model.schema.clone(),
+                None => vec![folders[0].join("schema.sql")],
+            },
             extension: description.extension,
             script: description.script,
             folders,

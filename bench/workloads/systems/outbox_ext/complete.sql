@@ -1,2 +1,1 @@
-SELECT count(outbox_complete(event.id, $2, event.attempt))
-FROM unnest($1::uuid[], $3::integer[]) AS event (id, attempt)
+SELECT count(*) FROM outbox_complete_batch($1, $2, $3)

@@ -1,5 +1,8 @@
 -- $1 events with payload $2, waiting. Fills run with session_replication_role = replica: the rows are sound,
--- and the guard would only make the wait longer.
+-- and the guard would only make the wait longer. The payload is read and hashed once, for the same reason.
+WITH event AS MATERIALIZED (
+    SELECT $2::text::jsonb AS payload, outbox_payload_hash($2::text::jsonb) AS hash
+)
 INSERT INTO outbox_event (aggregate_type, aggregate_id, event_type, payload, payload_hash)
-SELECT 'order', gen_random_uuid(), 'order.created', $2::text::jsonb, outbox_payload_hash($2::text::jsonb)
-FROM generate_series(1, $1::bigint)
+SELECT 'order', gen_random_uuid(), 'order.created', event.payload, event.hash
+FROM event, generate_series(1, $1::bigint)

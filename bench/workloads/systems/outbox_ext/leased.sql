@@ -1,6 +1,9 @@
 -- $1 events with payload $2, leased a moment ago to a worker that is still at it.
+WITH event AS MATERIALIZED (
+    SELECT $2::text::jsonb AS payload, outbox_payload_hash($2::text::jsonb) AS hash
+)
 INSERT INTO outbox_event (aggregate_type, aggregate_id, event_type, payload, payload_hash,
                           status, attempt_count, locked_at, locked_by)
-SELECT 'order', gen_random_uuid(), 'order.created', $2::text::jsonb, outbox_payload_hash($2::text::jsonb),
+SELECT 'order', gen_random_uuid(), 'order.created', event.payload, event.hash,
        'processing', 1, clock_timestamp(), 'busy'
-FROM generate_series(1, $1::bigint)
+FROM event, generate_series(1, $1::bigint)

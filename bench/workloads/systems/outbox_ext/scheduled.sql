@@ -1,5 +1,8 @@
 -- $1 events with payload $2, due tomorrow.
+WITH event AS MATERIALIZED (
+    SELECT $2::text::jsonb AS payload, outbox_payload_hash($2::text::jsonb) AS hash
+)
 INSERT INTO outbox_event (aggregate_type, aggregate_id, event_type, payload, payload_hash, available_at)
-SELECT 'order', gen_random_uuid(), 'order.created', $2::text::jsonb, outbox_payload_hash($2::text::jsonb),
+SELECT 'order', gen_random_uuid(), 'order.created', event.payload, event.hash,
        clock_timestamp() + interval '1 day'
-FROM generate_series(1, $1::bigint)
+FROM event, generate_series(1, $1::bigint)

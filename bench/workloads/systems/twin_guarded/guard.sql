@@ -1,5 +1,5 @@
 -- The rules of the extension's guard: a row becomes a sound event, or it is refused.
-CREATE FUNCTION outbox_event_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION twin.guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     inserted CONSTANT boolean := TG_OP = 'INSERT';
@@ -68,6 +68,9 @@ BEGIN
         NEW.dead_at := NULL;
     END IF;
 
+    IF NEW.status = 'pending' THEN
+        NEW.claimed_in_order := NULL;
+    END IF;
     IF NOT inserted AND NEW.status = 'pending' AND OLD.status IN ('completed', 'dead')
         AND NEW.forgiven_attempts = OLD.forgiven_attempts THEN
         NEW.forgiven_attempts := NEW.attempt_count;
@@ -75,5 +78,5 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER zz_outbox_event_guard BEFORE INSERT OR UPDATE ON outbox_event
-    FOR EACH ROW EXECUTE FUNCTION outbox_event_guard();
+CREATE TRIGGER zz_twin_guard BEFORE INSERT OR UPDATE ON outbox_event
+    FOR EACH ROW EXECUTE FUNCTION twin.guard();

@@ -1,65 +1,8 @@
-CREATE DOMAIN outbox_status AS text
-    CONSTRAINT outbox_status_known CHECK (VALUE IN ('pending', 'processing', 'completed', 'dead'));
+-- The extension's functions as static SQL, with its statements and SQLSTATEs. Parameters are read by number, so that
+-- a name always means a column.
+CREATE SCHEMA twin;
 
-CREATE DOMAIN outbox_name AS text
-    CONSTRAINT outbox_name_length CHECK (octet_length(VALUE) BETWEEN 1 AND 255);
-
-CREATE DOMAIN outbox_deduplication_key AS text
-    CONSTRAINT outbox_deduplication_key_length CHECK (octet_length(VALUE) BETWEEN 1 AND 1024);
-
-CREATE FUNCTION outbox_event_id() RETURNS uuid LANGUAGE sql VOLATILE AS $$
-    SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
-        PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
-        FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid
-$$;
-
-CREATE FUNCTION outbox_payload_hash(payload jsonb) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT encode(sha256(convert_to(payload::text, 'UTF8')), 'hex')
-$$;
-
-CREATE TABLE outbox_event (
-    id uuid NOT NULL DEFAULT outbox_event_id(),
-    tenant_id uuid,
-    aggregate_type outbox_name NOT NULL,
-    aggregate_id uuid NOT NULL,
-    event_type outbox_name NOT NULL,
-    deduplication_key outbox_deduplication_key,
-    payload jsonb NOT NULL,
-    headers jsonb,
-    payload_hash text NOT NULL,
-    status outbox_status NOT NULL DEFAULT 'pending',
-    attempt_count integer NOT NULL DEFAULT 0,
-    forgiven_attempts integer NOT NULL DEFAULT 0,
-    available_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    locked_at timestamptz,
-    locked_by text,
-    last_error_code text,
-    completed_at timestamptz,
-    dead_at timestamptz,
-    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT outbox_event_pkey PRIMARY KEY (id)
-) WITH (
-    fillfactor = 50,
-    autovacuum_vacuum_threshold = 5000,
-    autovacuum_vacuum_scale_factor = 0.01,
-    autovacuum_vacuum_insert_threshold = 20000,
-    autovacuum_vacuum_insert_scale_factor = 0.05,
-    autovacuum_analyze_threshold = 5000,
-    autovacuum_analyze_scale_factor = 0.05,
-    autovacuum_vacuum_cost_delay = 1
-);
-
-CREATE INDEX outbox_event_claim_idx ON outbox_event (available_at, created_at, id)
-    WHERE completed_at IS NULL AND dead_at IS NULL;
-
-CREATE UNIQUE INDEX outbox_event_deduplication_idx
-    ON outbox_event (tenant_id, event_type, deduplication_key) NULLS NOT DISTINCT
-    WHERE deduplication_key IS NOT NULL;
-
--- The functions, with the extension's statements and SQLSTATEs. Parameters are read by number, so that a name
--- always means a column.
-CREATE FUNCTION outbox_enqueue(
+CREATE FUNCTION twin.enqueue(
     tenant_id uuid, aggregate_type text, aggregate_id uuid, event_type text, deduplication_key text,
     payload jsonb, available_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL
 ) RETURNS uuid LANGUAGE plpgsql AS $$
@@ -108,9 +51,9 @@ BEGIN
     RAISE 'the key was lost to a concurrent transaction' USING ERRCODE = '40001';
 END $$;
 
-CREATE FUNCTION outbox_claim_batch(
+CREATE FUNCTION twin.claim_batch(
     worker_id text, batch_size integer DEFAULT 100, lock_timeout interval DEFAULT '5 minutes',
-    max_attempts integer DEFAULT 25
+    max_attempts integer DEFAULT 25, only_event_types text[] DEFAULT NULL, only_tenant uuid DEFAULT NULL
 ) RETURNS TABLE (
     id uuid, tenant_id uuid, aggregate_type text, aggregate_id uuid, event_type text, deduplication_key text,
     payload jsonb, attempt_count integer, headers jsonb, created_at timestamptz, locked_at timestamptz
@@ -139,6 +82,7 @@ BEGIN
                      e.attempt_count - e.forgiven_attempts AS counted
               FROM outbox_event e
               WHERE e.completed_at IS NULL AND e.dead_at IS NULL AND e.available_at <= moment
+                AND ($5 IS NULL OR e.event_type::text = ANY ($5)) AND ($6 IS NULL OR e.tenant_id = $6)
                 AND (e.status::text = 'pending' OR e.status::text = 'processing' AND e.locked_at < expired_before)
               ORDER BY e.available_at, e.created_at, e.id
               LIMIT wanted
@@ -157,7 +101,7 @@ BEGIN
             ), taken AS (
                 UPDATE outbox_event e
                 SET status = 'processing', locked_at = moment, locked_by = $1, updated_at = moment,
-                    attempt_count = e.attempt_count + 1,
+                    attempt_count = least(e.attempt_count, 2147483646) + 1, claimed_in_order = NULL,
                     available_at = CASE e.status::text WHEN 'processing' THEN moment ELSE e.available_at END
                 WHERE e.ctid = ANY (found)
                 RETURNING e.id, e.tenant_id, e.aggregate_type::text, e.aggregate_id, e.event_type::text,
@@ -170,7 +114,7 @@ BEGIN
             WITH taken AS (
                 UPDATE outbox_event e
                 SET status = 'processing', locked_at = moment, locked_by = $1, updated_at = moment,
-                    attempt_count = e.attempt_count + 1,
+                    attempt_count = least(e.attempt_count, 2147483646) + 1, claimed_in_order = NULL,
                     available_at = CASE e.status::text WHEN 'processing' THEN moment ELSE e.available_at END
                 WHERE e.ctid = ANY (found)
                 RETURNING e.available_at AS found_at, e.id, e.tenant_id, e.aggregate_type::text,
@@ -187,7 +131,7 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE FUNCTION outbox_complete(event_id uuid, worker_id text, attempt integer DEFAULT NULL)
+CREATE FUNCTION twin.complete(event_id uuid, worker_id text, attempt integer DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -212,4 +156,26 @@ BEGIN
         END IF;
         RAISE 'the lease of event % was lost', $1 USING ERRCODE = '55000', DETAIL = found_status;
     END IF;
+END $$;
+
+CREATE FUNCTION twin.complete_batch(event_ids uuid[], worker_id text, attempts integer[] DEFAULT NULL)
+RETURNS SETOF uuid LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    IF $1 IS NULL OR array_position($1, NULL) IS NOT NULL OR $2 IS NULL THEN
+        RAISE 'a required argument is null' USING ERRCODE = '22004';
+    END IF;
+    IF octet_length($2) NOT BETWEEN 1 AND 255 OR cardinality($3) <> cardinality($1) THEN
+        RAISE 'an argument is out of range' USING ERRCODE = '22023';
+    END IF;
+    RETURN QUERY
+    UPDATE outbox_event e
+    SET status = 'completed', completed_at = moment, locked_at = NULL, locked_by = NULL,
+        last_error_code = NULL, updated_at = moment
+    FROM ROWS FROM (unnest($1), unnest($3)) AS held (id, attempt)
+    WHERE e.id = held.id AND e.status::text = 'processing' AND e.locked_by = $2
+      AND (held.attempt IS NULL OR e.attempt_count = held.attempt)
+    RETURNING e.id;
 END $$;

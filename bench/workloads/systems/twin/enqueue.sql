@@ -1,0 +1,1 @@
+SELECT twin.enqueue(NULL, 'order', gen_random_uuid(), 'order.created', NULL, $1::text::jsonb)

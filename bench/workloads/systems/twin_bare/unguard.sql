@@ -1,0 +1,1 @@
+DROP TRIGGER zz_outbox_event_guard ON outbox_event;

@@ -20,8 +20,8 @@ stop: ## stop and delete the private servers
 test: setup ## all tests
 	@scripts/test
 
-bench: setup ## outbox_ext beside other ways to do its work, about a quarter of an hour; QUICK=1 for a look
-	@scripts/bench
+bench: setup ## outbox_ext beside other ways to do its work, about a quarter of an hour; QUICK=1 for a look, ONLY=row for one row
+	@scripts/bench $(if $(ONLY),--only "$(ONLY)")
 
 check: lint test ## lint, then test
 

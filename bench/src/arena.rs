@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postgres::Client;
 
-use crate::failure::{Doing, Outcome};
+use crate::failure::{Doing, Failure, Outcome};
 use crate::server::{Commit, Server};
 use crate::system::{System, Worker};
 
@@ -17,6 +17,12 @@ pub enum Fill {
     History,
     Leased,
     Scheduled,
+    /// Waiting, and not for the workers of this system.
+    Others,
+    /// Of so many aggregates.
+    Aggregates,
+    /// Of so many aggregates, whose first events are leased.
+    Blocked,
 }
 
 impl Fill {
@@ -26,6 +32,9 @@ impl Fill {
             Self::History => "history.sql",
             Self::Leased => "leased.sql",
             Self::Scheduled => "scheduled.sql",
+            Self::Others => "others.sql",
+            Self::Aggregates => "aggregates.sql",
+            Self::Blocked => "blocked.sql",
         }
     }
 }
@@ -85,6 +94,20 @@ impl Arena {
         Ok(())
     }
 
+    /// Adds events of so many aggregates, in one statement.
+    pub fn fill_aggregates(
+        &mut self,
+        kind: Fill,
+        events: u64,
+        payload: &str,
+        aggregates: u64,
+    ) -> Outcome<()> {
+        let sql = self.system.sql(kind.file())?;
+        let added = self.control.execute(&sql, &[&(events as i64), &payload, &(aggregates as i64)]);
+        added.doing(|| format!("filling {}", self.system.title))?;
+        Ok(())
+    }
+
     /// Deletes all events, where the system can.
     pub fn empty(&mut self) -> Outcome<()> {
         self.maintain("empty.sql")
@@ -114,9 +137,23 @@ impl Arena {
 /// A transaction that adds millions of rows at once would keep checkpoints and vacuum waiting.
 const MOST_IN_A_FILL: u64 = 100_000;
 
+/// Does the same in the arenas of all at once: filling is a wait for both cores and the disk, not a measurement.
+pub fn side_by_side<T: Send>(all: &mut [T], work: impl Fn(&mut T) -> Outcome<()> + Sync) -> Outcome<()> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = all.iter_mut().map(|one| scope.spawn(move || work(one))).collect();
+        for thread in threads {
+            thread.join().map_err(|_| Failure::new("a fill panicked"))??;
+        }
+        Ok(())
+    })
+}
+
 impl Drop for Arena {
     fn drop(&mut self) {
-        // The whole server goes when the bench ends, so what cannot be dropped now is no loss.
+        // The whole server goes when the bench ends, so what cannot be dropped now is no loss. Emptied first, since
+        // dropping a database makes a checkpoint, which would write all that is in memory.
+        let _ = self.empty();
         let _ = self.server.drop_database(&self.database);
     }
 }

@@ -89,9 +89,10 @@ fn run(options: &Options) -> Outcome<bool> {
 /// An experiment that fails costs its own lines only.
 fn section(bench: &Bench, workload: Workload) -> Section {
     let mut findings = Findings::default();
+    let began = bench.progress.elapsed();
     let failure = workload.experiment.run(bench, &mut findings).err().map(|failure| failure.to_string());
     if let Some(failure) = &failure {
         bench.progress.say(&format!("FAILED: {failure}"));
     }
-    Section { workload, findings, failure }
+    Section { workload, findings, failure, took: bench.progress.elapsed() - began }
 }

@@ -42,7 +42,8 @@ pub fn noise(bytes: usize) -> String {
 /// How a size is called in tables.
 pub fn label(bytes: usize) -> String {
     match bytes {
-        0..1000 => format!("{:.1} kB", bytes as f64 / 1000.0),
+        0..100 => format!("{bytes} B"),
+        100..1000 => format!("{:.1} kB", bytes as f64 / 1000.0),
         _ => format!("{} kB", bytes / 1000),
     }
 }
@@ -77,6 +78,7 @@ mod tests {
 
     #[test]
     fn sizes_have_names() {
+        assert_eq!(label(20), "20 B");
         assert_eq!(label(300), "0.3 kB");
         assert_eq!(label(20_000), "20 kB");
     }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde::Deserialize;
 
-use crate::arena::{Arena, Fill};
+use crate::arena::{Arena, Fill, side_by_side};
 use crate::bench::Bench;
 use crate::failure::{Failure, Outcome};
 use crate::payload;
@@ -32,10 +32,14 @@ const BATCH: i32 = 10;
 impl Ahead {
     pub fn run(&self, bench: &Bench, findings: &mut Findings) -> Outcome<()> {
         let text = payload::json(self.payload, 1);
-        for mut arena in bench.arenas(&self.contestants, self.synchronous_commit, findings)? {
-            bench.progress.at(&format!("{}: filling", arena.system.title));
-            arena.fill(self.fill, self.ahead.of(bench.quick), &text, BATCH)?;
-            arena.vacuum()?;
+        let mut arenas = bench.arenas(&self.contestants, self.synchronous_commit, findings)?;
+        let ahead = self.ahead.of(bench.quick);
+        bench.progress.at("filling");
+        side_by_side(&mut arenas, |arena| {
+            arena.fill(self.fill, ahead, &text, BATCH)?;
+            arena.vacuum()
+        })?;
+        for mut arena in arenas {
             bench.progress.at(&format!("{}: claiming", arena.system.title));
             self.claims(&mut arena, &text, findings)?;
         }

@@ -53,8 +53,7 @@ impl Clients {
     }
 
     fn crew(&self, bench: &Bench, arena: &Arena, name: &str) -> Outcome<Vec<Member>> {
-        let file = bench.folder.join("statements").join(format!("{name}.sql"));
-        let sql = std::fs::read_to_string(&file).doing(|| format!("reading {}", file.display()))?;
+        let sql = bench.sql("statements", name)?;
         let member = |_| {
             let mut client = arena.connect()?;
             let statement = client.prepare(&sql).doing(|| format!("preparing {name}"))?;

@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use postgres::Client;
 use serde::Deserialize;
 
+use super::holder::Holder;
 use crate::arena::{Arena, Fill};
 use crate::bench::Bench;
-use crate::failure::{Doing, Outcome};
+use crate::failure::Outcome;
 use crate::payload;
 use crate::samples::{Findings, Measure};
 use crate::server::Commit;
@@ -38,34 +38,6 @@ pub struct Flow {
     /// Whether a backend that connects at the end is measured too.
     #[serde(default)]
     newcomer: bool,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Holder {
-    /// A REPEATABLE READ snapshot.
-    Snapshot,
-    /// A transaction that has written.
-    Xid,
-}
-
-impl Holder {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Snapshot => "snapshot",
-            Self::Xid => "xid",
-        }
-    }
-
-    /// Held for as long as the session lives.
-    fn begin(self, mut session: Client) -> Outcome<Client> {
-        let sql = match self {
-            Self::Snapshot => "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class",
-            Self::Xid => "BEGIN; SELECT pg_current_xact_id()",
-        };
-        session.batch_execute(sql).doing(|| "opening the transaction that is held".into())?;
-        Ok(session)
-    }
 }
 
 /// Events are added in portions, so that there is a short queue all the time.

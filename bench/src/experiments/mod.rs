@@ -1,14 +1,18 @@
 //! The experiments. What each one compares, with which sizes, is said by the workloads.
 
 mod ahead;
+mod bulk;
 mod clients;
 mod drain;
 mod held;
+mod holder;
 pub mod products;
+mod purge;
 mod server_loop;
 mod size;
 mod steady;
 mod toast;
+mod turns;
 mod workers;
 
 use serde::Deserialize;
@@ -30,6 +34,9 @@ pub enum Experiment {
     Workers(workers::Workers),
     Toast(toast::Toast),
     Products(products::Products),
+    Bulk(bulk::Bulk),
+    Turns(turns::Turns),
+    Purge(purge::Purge),
 }
 
 impl Experiment {
@@ -45,6 +52,9 @@ impl Experiment {
             Self::Workers(setup) => setup.run(bench, findings),
             Self::Toast(setup) => setup.run(bench, findings),
             Self::Products(setup) => setup.run(bench, findings),
+            Self::Bulk(setup) => setup.run(bench, findings),
+            Self::Turns(setup) => setup.run(bench, findings),
+            Self::Purge(setup) => setup.run(bench, findings),
         }
     }
 
@@ -62,6 +72,9 @@ impl Experiment {
             Self::Workers(setup) => setup.contestants.iter().map(String::as_str).collect(),
             Self::Toast(setup) => vec![&setup.system],
             Self::Products(setup) => vec![&setup.system],
+            Self::Bulk(setup) => vec![&setup.system],
+            Self::Turns(setup) => setup.systems(),
+            Self::Purge(setup) => vec![&setup.system],
         }
     }
 }

@@ -49,12 +49,7 @@ impl ServerLoop {
     }
 
     fn scripts(&self, bench: &Bench) -> Outcome<Vec<(String, String)>> {
-        let read = |name: &String| {
-            let file = bench.folder.join("loops").join(format!("{name}.sql"));
-            let script = std::fs::read_to_string(&file).doing(|| format!("reading {}", file.display()))?;
-            Ok((name.clone(), script))
-        };
-        self.loops.iter().map(read).collect()
+        self.loops.iter().map(|name| Ok((name.clone(), bench.sql("loops", name)?))).collect()
     }
 }
 

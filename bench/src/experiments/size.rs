@@ -4,11 +4,12 @@
 
 use std::time::{Duration, Instant};
 
+use postgres::{Client, Statement};
 use serde::Deserialize;
 
-use crate::arena::{Arena, Fill};
+use crate::arena::{Arena, Fill, side_by_side};
 use crate::bench::{Bench, RUNS};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Doing, Failure, Outcome};
 use crate::payload;
 use crate::samples::{Findings, Measure};
 use crate::server::Commit;
@@ -31,6 +32,9 @@ pub struct Size {
     /// Events that are moved for one figure, unless that takes longer than so many milliseconds.
     events: Sized,
     milliseconds: Sized,
+    /// The stage of the backlog at which a system that says what waits (`stats.sql`) is asked, beside a database
+    /// with the same backlog and no history.
+    stats: Sized,
     history_chart: String,
     backlog_chart: String,
 }
@@ -96,12 +100,34 @@ impl Size {
             self.top_up(grown, waiting)?;
             grown.arena.vacuum()
         })?;
+        if waiting == self.stats.of(bench.quick) {
+            for grown in &mut *grown {
+                self.stats(bench, waiting, grown, findings)?;
+            }
+        }
         for grown in grown {
             let micros = self.typical(bench, || {
                 self.top_up(grown, waiting)?;
                 self.cost_of_backlog(bench, grown)
             })?;
             findings.point(&self.backlog_chart, &grown.arena.system.title, waiting as f64, micros);
+        }
+        Ok(())
+    }
+
+    fn stats(&self, bench: &Bench, waiting: u64, grown: &Grown, findings: &mut Findings) -> Outcome<()> {
+        let system = &grown.arena.system;
+        let (name, Some(sql)) = (&system.name, system.optional_sql("stats.sql")?) else { return Ok(()) };
+        let Some(mut short) = bench.arena(name, self.synchronous_commit, findings)? else { return Ok(()) };
+        short.fill(Fill::Waiting, waiting, &payload::json(self.payload, 1), self.batch)?;
+        short.vacuum()?;
+        let mut sides = [("with", Asked::new(&grown.arena, &sql)?), ("without", Asked::new(&short, &sql)?)];
+        for run in 1..=RUNS {
+            bench.progress.at(&format!("{}, asked what waits: run {run}", system.title));
+            for (history, asked) in &mut sides {
+                let series = format!("{name}, {history} history");
+                findings.add(&series, Measure::Latency, self.payload, asked.milliseconds()?);
+            }
         }
         Ok(())
     }
@@ -172,14 +198,33 @@ impl Size {
     }
 }
 
-/// Does the same to all at once: filling is a wait for both cores and the disk, not a measurement.
-fn side_by_side(grown: &mut [Grown], work: impl Fn(&mut Grown) -> Outcome<()> + Sync) -> Outcome<()> {
-    std::thread::scope(|scope| {
-        let work = &work;
-        let threads: Vec<_> = grown.iter_mut().map(|grown| scope.spawn(move || work(grown))).collect();
-        for thread in threads {
-            thread.join().map_err(|_| Failure::new("a fill panicked"))??;
-        }
+/// A session that asks what waits.
+struct Asked {
+    client: Client,
+    statement: Statement,
+}
+
+/// So many answers make one figure.
+const ANSWERS: u32 = 10;
+
+impl Asked {
+    /// Its first answer, which makes the plan, is not counted.
+    fn new(arena: &Arena, sql: &str) -> Outcome<Self> {
+        let mut client = arena.connect()?;
+        let statement = client.prepare(sql).doing(|| "preparing".into())?;
+        let mut asked = Self { client, statement };
+        asked.ask()?;
+        Ok(asked)
+    }
+
+    fn ask(&mut self) -> Outcome<()> {
+        self.client.query(&self.statement, &[]).doing(|| "asking what waits".into())?;
         Ok(())
-    })
+    }
+
+    fn milliseconds(&mut self) -> Outcome<f64> {
+        let began = Instant::now();
+        (0..ANSWERS).try_for_each(|_| self.ask())?;
+        Ok(began.elapsed().as_secs_f64() * 1e3 / f64::from(ANSWERS))
+    }
 }

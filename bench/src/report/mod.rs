@@ -7,6 +7,7 @@ mod table;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::bench::Bench;
 use crate::failure::{Doing, Outcome};
@@ -19,6 +20,7 @@ pub struct Section {
     pub workload: Workload,
     pub findings: Findings,
     pub failure: Option<String>,
+    pub took: Duration,
 }
 
 pub struct Report<'b> {
@@ -36,6 +38,11 @@ impl Report<'_> {
         for section in &self.sections {
             section.findings.notes.iter().for_each(|note| println!("{note}"));
         }
+        println!();
+        for section in &self.sections {
+            println!("{:6.1} s  {}", section.took.as_secs_f64(), section.workload.title);
+        }
+        println!("{:6.1} s  in all", self.bench.progress.elapsed().as_secs_f64());
     }
 
     pub fn write(&self, folder: &Path) -> Outcome<()> {

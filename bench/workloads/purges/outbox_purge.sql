@@ -1,0 +1,1 @@
+SELECT outbox_purge('0', $1::integer)

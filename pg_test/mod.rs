@@ -15,6 +15,7 @@ mod grant;
 mod guard;
 mod model;
 mod model_agreement;
+mod model_order;
 mod ordered;
 mod payload_hash;
 mod payload_limit;

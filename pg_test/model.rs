@@ -41,6 +41,8 @@ pub struct Event {
     pub dead_at: Option<Moment>,
     pub created_at: Moment,
     pub updated_at: Moment,
+    /// Whether its last claim was an ordered one; none while it is pending.
+    pub claimed_in_order: Option<bool>,
 }
 
 /// SQLSTATEs of the refusals.
@@ -65,6 +67,8 @@ impl Refusal {
 pub struct Outbox {
     /// In the order of their ids, which is the order in which they were enqueued.
     pub events: Vec<Event>,
+    /// Completing deletes.
+    pub delete_completed: bool,
 }
 
 pub struct Claim {
@@ -72,6 +76,32 @@ pub struct Claim {
     pub batch_size: usize,
     pub lock_timeout: Moment,
     pub max_attempts: i32,
+    pub event_type: Option<u8>,
+    pub tenant: Option<u8>,
+}
+
+impl Claim {
+    fn admits(&self, event: &Event) -> bool {
+        self.event_type.is_none_or(|event_type| event.new.event_type == event_type)
+            && self.tenant.is_none_or(|tenant| event.new.tenant == Some(tenant))
+    }
+
+    pub fn has_expired(&self, now: Moment, event: &Event) -> bool {
+        event.status == Status::Processing
+            && event.locked_at.is_some_and(|since| since < now - self.lock_timeout)
+    }
+
+    /// Whether its lease has expired too often.
+    pub fn is_spent(&self, now: Moment, event: &Event) -> bool {
+        self.has_expired(now, event) && event.counted_attempts() >= self.max_attempts
+    }
+
+    /// Whether it may be claimed but for the order.
+    pub fn may_have(&self, now: Moment, event: &Event) -> bool {
+        self.admits(event)
+            && event.available_at <= now
+            && (event.status == Status::Pending || self.has_expired(now, event))
+    }
 }
 
 pub struct Settlement {
@@ -133,6 +163,7 @@ impl Outbox {
             dead_at: None,
             created_at: now,
             updated_at: now,
+            claimed_in_order: None,
             new: NewEvent { available_at: None, ..new },
         });
         Ok(id)
@@ -162,7 +193,7 @@ impl Outbox {
         })
     }
 
-    /// The ids handed out, in order.
+    /// The ids handed out, in order, by a claim that is not an ordered one.
     pub fn claim(&mut self, now: Moment, claim: &Claim) -> Vec<Uuid> {
         let mut taken = Vec::new();
         for at in self.claimable(now, claim) {
@@ -170,41 +201,43 @@ impl Outbox {
                 break;
             }
             let event = &mut self.events[at];
-            event.updated_at = now;
-            let expired = event.status == Status::Processing;
-            if expired && event.attempt_count - event.forgiven_attempts >= claim.max_attempts {
-                event.end_lease(Status::Dead);
-                event.dead_at = Some(now);
-                event.last_error_code = Some("lease_expired".into());
+            if claim.is_spent(now, event) {
+                event.bury(now);
                 continue;
             }
-            if expired {
+            if event.status == Status::Processing {
                 event.available_at = now;
             }
-            event.status = Status::Processing;
-            event.attempt_count += 1;
-            event.locked_at = Some(now);
-            event.locked_by = Some(claim.worker.clone());
+            event.lease_to(now, &claim.worker);
             taken.push(event.id);
         }
         taken
     }
 
     fn claimable(&self, now: Moment, claim: &Claim) -> Vec<usize> {
-        let expired = |event: &Event| event.locked_at.is_some_and(|since| since < now - claim.lock_timeout);
-        let mut claimable: Vec<usize> = (0..self.events.len())
-            .filter(|&at| {
-                let event = &self.events[at];
-                event.available_at <= now
-                    && (event.status == Status::Pending
-                        || event.status == Status::Processing && expired(event))
-            })
-            .collect();
-        claimable.sort_by_key(|&at| {
-            let event = &self.events[at];
-            (event.available_at, event.created_at, *event.id.as_bytes())
-        });
+        let mut claimable: Vec<usize> =
+            (0..self.events.len()).filter(|&at| claim.may_have(now, &self.events[at])).collect();
+        claimable.sort_by_key(|&at| self.events[at].order());
         claimable
+    }
+
+    fn of_aggregate(&self, event: &Event) -> impl Iterator<Item = &Event> {
+        self.events.iter().filter(|other| other.new.aggregate == event.new.aggregate && other.id != event.id)
+    }
+
+    /// Whether no unfinished event of its aggregate comes before it.
+    pub fn is_first(&self, event: &Event) -> bool {
+        !self.of_aggregate(event).any(|other| other.is_unfinished() && other.place() < event.place())
+    }
+
+    /// Whether no other event of its aggregate is in flight by an ordered claim.
+    pub fn is_alone(&self, event: &Event) -> bool {
+        !self.of_aggregate(event).any(|other| other.is_unfinished() && other.claimed_in_order == Some(true))
+    }
+
+    /// Whether it is the event's turn in its aggregate.
+    pub fn has_turn(&self, event: &Event) -> bool {
+        self.is_first(event) && self.is_alone(event)
     }
 
     pub fn complete(&mut self, now: Moment, settlement: &Settlement) -> Result<(), Refusal> {
@@ -212,6 +245,28 @@ impl Outbox {
         event.end_lease(Status::Completed);
         event.completed_at = Some(now);
         event.last_error_code = None;
+        event.updated_at = now;
+        if self.delete_completed {
+            self.events.retain(|event| event.id != settlement.event);
+        }
+        Ok(())
+    }
+
+    /// The lease starts anew. An event in processing is due, also when the clock has stepped back.
+    pub fn extend(&mut self, now: Moment, settlement: &Settlement) -> Result<(), Refusal> {
+        let event = self.leased(settlement)?;
+        event.locked_at = Some(now);
+        event.available_at = event.available_at.min(now);
+        event.updated_at = now;
+        Ok(())
+    }
+
+    /// Pending again at a moment, and the attempt forgiven.
+    pub fn release(&mut self, now: Moment, settlement: &Settlement, at: Moment) -> Result<(), Refusal> {
+        let event = self.leased(settlement)?;
+        event.end_lease(Status::Pending);
+        event.available_at = at;
+        event.forgiven_attempts = (event.forgiven_attempts + 1).min(event.attempt_count);
         event.updated_at = now;
         Ok(())
     }
@@ -224,7 +279,7 @@ impl Outbox {
         failure: &Failure,
     ) -> Result<Failed, Refusal> {
         let event = self.leased(settlement)?;
-        let attempts = event.attempt_count - event.forgiven_attempts;
+        let attempts = event.counted_attempts();
         event.last_error_code = Some(failure.error_code.clone());
         event.updated_at = now;
         if attempts >= failure.max_attempts {
@@ -253,6 +308,7 @@ impl Outbox {
         for event in self.events.iter_mut().filter(|event| replayed.contains(&event.id)) {
             event.status = Status::Pending;
             event.dead_at = None;
+            event.claimed_in_order = None;
             event.forgiven_attempts = event.attempt_count;
             event.available_at = now;
             event.updated_at = now;
@@ -294,9 +350,47 @@ impl Outbox {
 }
 
 impl Event {
-    fn end_lease(&mut self, status: Status) {
+    /// The place in the queue.
+    pub fn order(&self) -> (Moment, Moment, [u8; 16]) {
+        (self.available_at, self.created_at, *self.id.as_bytes())
+    }
+
+    /// The place in the aggregate.
+    pub fn place(&self) -> (Moment, [u8; 16]) {
+        (self.created_at, *self.id.as_bytes())
+    }
+
+    pub fn is_unfinished(&self) -> bool {
+        matches!(self.status, Status::Pending | Status::Processing)
+    }
+
+    fn counted_attempts(&self) -> i32 {
+        self.attempt_count - self.forgiven_attempts
+    }
+
+    pub fn lease_to(&mut self, now: Moment, worker: &str) {
+        self.status = Status::Processing;
+        self.attempt_count += 1;
+        self.locked_at = Some(now);
+        self.locked_by = Some(worker.to_owned());
+        self.updated_at = now;
+        self.claimed_in_order = None;
+    }
+
+    /// Its lease has expired too often.
+    pub fn bury(&mut self, now: Moment) {
+        self.end_lease(Status::Dead);
+        self.dead_at = Some(now);
+        self.last_error_code = Some("lease_expired".into());
+        self.updated_at = now;
+    }
+
+    pub fn end_lease(&mut self, status: Status) {
         self.status = status;
         self.locked_at = None;
         self.locked_by = None;
+        if status == Status::Pending {
+            self.claimed_in_order = None;
+        }
     }
 }

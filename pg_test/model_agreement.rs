@@ -4,6 +4,7 @@
 use super::model::{
     Claim, Event, Failed, Failure, Moment, NewEvent, Outbox, Purge, Refusal, Replay, Settlement, Status,
 };
+use super::model_order::OrderedClaim;
 use crate::clock::test_clock;
 use crate::instant::Instant;
 use pgrx::prelude::*;
@@ -24,9 +25,11 @@ const PAYLOADS: [[&str; 2]; 3] =
 enum Step {
     Enqueue(Wanted),
     EnqueueBatch(Vec<Wanted>),
-    Claim { worker: u8, batch_size: usize, lock_timeout: Moment, max_attempts: Option<i32> },
+    Claim { worker: u8, batch_size: usize, lock_timeout: Moment, max_attempts: Option<i32>, only: Only },
     Complete { at: usize, worker: u8, attempt: Attempt },
     Fail { at: usize, worker: u8, attempt: Attempt, max_attempts: Option<i32>, due_in: Option<Moment> },
+    Batch { held: Vec<(usize, Attempt)>, worker: u8, act: Act },
+    DeleteCompleted(bool),
     Replay { event_type: Option<u8>, tenant: Option<u8>, most: usize },
     Purge { older_than: Moment, most: usize, statuses: &'static [Status] },
     Jump { by: Moment },
@@ -38,6 +41,23 @@ struct Wanted {
     new: NewEvent,
     spelling: usize,
     due_in: Option<Moment>,
+}
+
+/// What a claim is for.
+#[derive(Debug, Clone, Copy)]
+struct Only {
+    event_type: Option<u8>,
+    tenant: Option<u8>,
+    ordered: bool,
+}
+
+/// What is done with a batch.
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    Complete,
+    Fail { max_attempts: Option<i32>, due_in: Option<Moment> },
+    Extend,
+    Release { due_in: Option<Moment> },
 }
 
 const ENDS: [&[Status]; 4] = [
@@ -76,15 +96,28 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         });
     let wanted =
         (new, 0..2_usize, due_in()).prop_map(|(new, spelling, due_in)| Wanted { new, spelling, due_in });
+    let some = || proptest::option::weighted(0.3, 0..2_u8);
+    let only = (some(), some(), any::<bool>()).prop_map(|(event_type, tenant, ordered)| Only {
+        event_type,
+        tenant,
+        ordered,
+    });
+    let act = prop_oneof![
+        3 => Just(Act::Complete),
+        2 => (limit(), due_in()).prop_map(|(max_attempts, due_in)| Act::Fail { max_attempts, due_in }),
+        1 => Just(Act::Extend),
+        1 => due_in().prop_map(|due_in| Act::Release { due_in }),
+    ];
     let step = prop_oneof![
         4 => wanted.clone().prop_map(Step::Enqueue),
         1 => proptest::collection::vec(wanted, 0..5).prop_map(Step::EnqueueBatch),
-        4 => (0..2_u8, 1..5_usize, 1..20_i64, limit()).prop_map(
-            |(worker, batch_size, seconds, max_attempts)| Step::Claim {
+        6 => (0..2_u8, 1..5_usize, 1..20_i64, limit(), only).prop_map(
+            |(worker, batch_size, seconds, max_attempts, only)| Step::Claim {
                 worker,
                 batch_size,
                 lock_timeout: seconds * SECOND,
-                max_attempts
+                max_attempts,
+                only
             }
         ),
         2 => (0..40_usize, 0..2_u8, attempt())
@@ -98,6 +131,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
                 due_in
             }
         ),
+        4 => (proptest::collection::vec((0..20_usize, attempt()), 0..6), 0..2_u8, act)
+            .prop_map(|(held, worker, act)| Step::Batch { held, worker, act }),
+        1 => any::<bool>().prop_map(Step::DeleteCompleted),
         1 => (proptest::option::of(0..2_u8), proptest::option::of(0..2_u8), 1..4_usize)
             .prop_map(|(event_type, tenant, most)| Step::Replay { event_type, tenant, most }),
         1 => (0..20_i64, 1..4_usize, 0..ENDS.len()).prop_map(|(seconds, most, ends)| Step::Purge {
@@ -132,6 +168,7 @@ struct Pair {
 impl Pair {
     fn new() -> Self {
         run("TRUNCATE outbox_event");
+        run("SET LOCAL outbox.delete_completed = off");
         let pair = Self { model: Outbox::default(), now: START };
         pair.set_clock();
         pair
@@ -142,6 +179,10 @@ impl Pair {
     }
 
     fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
+        let may_move = matches!(
+            step,
+            Step::Claim { .. } | Step::Complete { .. } | Step::Fail { .. } | Step::Batch { .. }
+        );
         match step {
             Step::Jump { by } => {
                 self.now += by;
@@ -149,8 +190,13 @@ impl Pair {
             }
             Step::Enqueue(wanted) => self.enqueue(&wanted)?,
             Step::EnqueueBatch(batch) => self.enqueue_batch(&batch)?,
-            Step::Claim { worker, batch_size, lock_timeout, max_attempts } => {
-                self.claim(worker, batch_size, lock_timeout, max_attempts)?
+            Step::Claim { worker, batch_size, lock_timeout, max_attempts, only } => {
+                self.claim(worker, batch_size, lock_timeout, max_attempts, only)?
+            }
+            Step::Batch { held, worker, act } => self.batch(&held, worker, act)?,
+            Step::DeleteCompleted(on) => {
+                run(&format!("SET LOCAL outbox.delete_completed = {on}"));
+                self.model.delete_completed = on;
             }
             Step::Complete { at, worker, attempt } => {
                 let settlement = self.settlement(at, worker, attempt);
@@ -169,8 +215,28 @@ impl Pair {
                 self.purge(&Purge { older_than, most, statuses: statuses.to_vec() })?
             }
         }
-        prop_assert_eq!(stored(), self.model.events.clone());
+        let stored = stored();
+        if may_move {
+            self.adopt_moves(&stored);
+        }
+        prop_assert_eq!(stored.len(), self.model.events.len());
+        for (found, expected) in stored.iter().zip(&self.model.events) {
+            prop_assert_eq!(found, expected);
+        }
         Ok(())
+    }
+
+    /// A session that settles without claiming in order moves events whose turn has come, for others to find.
+    /// When it does is its own affair.
+    fn adopt_moves(&mut self, stored: &[Event]) {
+        for (at, found) in stored.iter().enumerate() {
+            let Some(known) = self.model.events.get(at) else { return };
+            let waits = known.status == Status::Pending && known.available_at <= self.now;
+            let moved = Event { available_at: self.now, updated_at: self.now, ..known.clone() };
+            if known != found && moved == *found && waits && self.model.has_turn(known) {
+                self.model.events[at] = moved;
+            }
+        }
     }
 
     fn replay(&mut self, replay: &Replay) -> Result<(), TestCaseError> {
@@ -244,22 +310,145 @@ impl Pair {
         batch_size: usize,
         lock_timeout: Moment,
         max_attempts: Option<i32>,
+        only: Only,
     ) -> Result<(), TestCaseError> {
         let claim = Claim {
             worker: name(worker),
             batch_size,
             lock_timeout,
             max_attempts: max_attempts.unwrap_or(MAX_ATTEMPTS),
+            event_type: only.event_type,
+            tenant: only.tenant,
         };
         // What the scan cursor has passed over is found again once a sweep is due.
         test_clock::skip(std::time::Duration::from_secs(60));
-        let expected = self.model.claim(self.now, &claim);
         let handed_out = ids(&format!(
-            "SELECT id FROM outbox_claim_batch('{}', {batch_size}, '{lock_timeout} microseconds', {})",
+            "SELECT id FROM outbox_claim_batch('{}', {batch_size}, '{lock_timeout} microseconds', {}, {}, {}, {})",
             claim.worker,
-            number(max_attempts)
-        ));
-        prop_assert_eq!(handed_out, expected);
+            number(max_attempts),
+            only.event_type.map_or("NULL".into(), |event_type| format!("'{{type{event_type}}}'")),
+            only.tenant.map_or("NULL".into(), |tenant| quoted_uuid("aaaa", tenant)),
+            only.ordered
+        ))?;
+        if !only.ordered {
+            prop_assert_eq!(handed_out, self.model.claim(self.now, &claim));
+            return Ok(());
+        }
+        let after = Outbox { events: stored(), ..self.model.clone() };
+        let done = OrderedClaim {
+            claim: &claim,
+            now: self.now,
+            handed_out: &handed_out,
+            before: &self.model,
+            after: &after,
+        };
+        prop_assert_eq!(done.judge(), Ok(()));
+        self.model = after;
+        Ok(())
+    }
+
+    /// A batch: what is not held is left alone, and does not come back.
+    fn batch(&mut self, held: &[(usize, Attempt)], worker: u8, act: Act) -> Result<(), TestCaseError> {
+        let settlements: Vec<_> =
+            held.iter().map(|(at, attempt)| self.settlement(*at, worker, *attempt)).collect();
+        let list =
+            |one: &dyn Fn(&Settlement) -> String| settlements.iter().map(one).collect::<Vec<_>>().join(",");
+        let events = format!("'{{{}}}'", list(&|settlement| settlement.event.to_string()));
+        let attempts = format!("'{{{}}}'", list(&|settlement| number(settlement.attempt)));
+        let worker = format!("'{}'", name(worker));
+        let due =
+            |due_in: Option<Moment>| due_in.map_or("NULL".into(), |due_in| timestamp(self.now + due_in));
+        let (call, expected) = match act {
+            Act::Complete => {
+                let expected = self.settled(&settlements, |model, now, one| model.complete(now, one).is_ok());
+                (format!("outbox_complete_batch({events}, {worker}, {attempts})"), expected)
+            }
+            Act::Extend => {
+                let expected = self.settled(&settlements, |model, now, one| model.extend(now, one).is_ok());
+                (format!("outbox_extend_batch({events}, {worker}, {attempts})"), expected)
+            }
+            Act::Release { due_in } => {
+                let call = format!("outbox_release_batch({events}, {worker}, {}, {attempts})", due(due_in));
+                let expected = self.settled(&settlements, |model, now, one| {
+                    model.release(now, one, now + due_in.unwrap_or(0)).is_ok()
+                });
+                (call, expected)
+            }
+            Act::Fail { max_attempts, due_in } => {
+                let failure = self.failure(max_attempts, due_in.map(|due_in| self.now + due_in));
+                let call = format!(
+                    "outbox_fail_batch({events}, {worker}, '{}', {}, {}, {attempts})",
+                    failure.error_code,
+                    number(max_attempts),
+                    due(due_in)
+                );
+                return self.fail_batch(&call, &settlements, &failure);
+            }
+        };
+        let mut found = ids(&format!("SELECT {call}"))?;
+        found.sort_unstable_by_key(|id| *id.as_bytes());
+        prop_assert_eq!(found, expected);
+        Ok(())
+    }
+
+    /// The events that one of the settlements settles in the model, in the order of their ids.
+    fn settled(
+        &mut self,
+        settlements: &[Settlement],
+        settle: impl Fn(&mut Outbox, Moment, &Settlement) -> bool,
+    ) -> Vec<Uuid> {
+        let mut settled: Vec<Uuid> = Vec::new();
+        for one in settlements {
+            if !settled.contains(&one.event) && settle(&mut self.model, self.now, one) {
+                settled.push(one.event);
+            }
+        }
+        settled.sort_unstable_by_key(|id| *id.as_bytes());
+        settled
+    }
+
+    fn fail_batch(
+        &mut self,
+        call: &str,
+        settlements: &[Settlement],
+        failure: &Failure,
+    ) -> Result<(), TestCaseError> {
+        let mut found = ids(&format!("SELECT id FROM {call}"))?;
+        found.sort_unstable_by_key(|id| *id.as_bytes());
+        let mut expected: Vec<Uuid> = Vec::new();
+        for one in settlements {
+            if expected.contains(&one.event) {
+                continue;
+            }
+            if let Ok(failed) = self.model.fail(self.now, one, failure) {
+                expected.push(one.event);
+                self.adopt_draw(one.event, &failed)?;
+            }
+        }
+        expected.sort_unstable_by_key(|id| *id.as_bytes());
+        prop_assert_eq!(found, expected);
+        Ok(())
+    }
+
+    fn failure(&self, max_attempts: Option<i32>, next_attempt: Option<Moment>) -> Failure {
+        Failure {
+            error_code: format!("http_{}", self.now % 100),
+            max_attempts: max_attempts.unwrap_or(MAX_ATTEMPTS),
+            next_attempt,
+            backoff_base: BACKOFF_BASE,
+            backoff_max: BACKOFF_MAX,
+        }
+    }
+
+    /// Takes over when a failed event is due again, which was drawn within bounds.
+    fn adopt_draw(&mut self, event: Uuid, failed: &Failed) -> Result<(), TestCaseError> {
+        if let Failed::Pending { from, to } = *failed {
+            let drawn = stored().into_iter().find(|found| found.id == event);
+            let drawn = drawn.map(|event| event.available_at).unwrap_or_default();
+            prop_assert!((from..=to).contains(&drawn), "{} is not in {}..={}", drawn, from, to);
+            let known = self.model.events.iter_mut().find(|known| known.id == event);
+            known.into_iter().for_each(|event| event.available_at = drawn);
+        }
         Ok(())
     }
 
@@ -269,13 +458,7 @@ impl Pair {
         max_attempts: Option<i32>,
         next_attempt: Option<Moment>,
     ) -> Result<(), TestCaseError> {
-        let failure = Failure {
-            error_code: format!("http_{}", self.now % 100),
-            max_attempts: max_attempts.unwrap_or(MAX_ATTEMPTS),
-            next_attempt,
-            backoff_base: BACKOFF_BASE,
-            backoff_max: BACKOFF_MAX,
-        };
+        let failure = self.failure(max_attempts, next_attempt);
         let middle = format!(
             ", '{}', {}, {}",
             failure.error_code,
@@ -286,13 +469,9 @@ impl Pair {
         match self.model.fail(self.now, settlement, &failure) {
             Err(refusal) => prop_assert_eq!(found, Err(refusal.sqlstate().to_owned())),
             Ok(Failed::Dead) => prop_assert_eq!(found.as_deref(), Ok("dead")),
-            Ok(Failed::Pending { from, to }) => {
+            Ok(failed) => {
                 prop_assert_eq!(found.as_deref(), Ok("pending"));
-                let drawn = stored().into_iter().find(|event| event.id == settlement.event);
-                let drawn = drawn.map(|event| event.available_at).unwrap_or_default();
-                prop_assert!((from..=to).contains(&drawn), "{} is not in {}..={}", drawn, from, to);
-                let known = self.model.events.iter_mut().find(|event| event.id == settlement.event);
-                known.into_iter().for_each(|event| event.available_at = drawn);
+                self.adopt_draw(settlement.event, &failed)?;
             }
         }
         Ok(())
@@ -357,11 +536,12 @@ fn attempted(call: &str) -> Result<String, String> {
     }
 }
 
-fn ids(sql: &str) -> Vec<Uuid> {
-    Spi::connect_mut(|client| {
-        let rows = client.update(sql, None, &[]).unwrap();
-        rows.map(|row| row.get::<Uuid>(1).unwrap().unwrap()).collect()
-    })
+/// The ids that a query returns, in their order; it must not be refused.
+fn ids(query: &str) -> Result<Vec<Uuid>, TestCaseError> {
+    let list = "coalesce(string_agg(found.id::text, ','), '')";
+    let found = attempted(&format!("(SELECT {list} FROM ({query}) AS found (id))"));
+    let ids = found.map_err(|sqlstate| TestCaseError::fail(format!("{query}: {sqlstate}")))?;
+    Ok(ids.split_terminator(',').map(uuid).collect())
 }
 
 /// The table, as the model sees it.
@@ -373,7 +553,7 @@ fn stored() -> Vec<Event> {
     let sql = format!(
         "SELECT id, right(tenant_id::text, 1), right(event_type, 1), right(aggregate_id::text, 1),
                 right(deduplication_key, 1), payload::text, status::text, attempt_count, forgiven_attempts,
-                locked_by, last_error_code, {}
+                locked_by, last_error_code, {}, claimed_in_order
          FROM outbox_event
          WHERE payload_hash = outbox_payload_hash(payload) ORDER BY id",
         columns.join(", ")
@@ -422,6 +602,7 @@ fn event(row: &pgrx::spi::SpiHeapTupleData) -> Event {
         dead_at: moment(15),
         created_at: moment(16).unwrap(),
         updated_at: moment(17).unwrap(),
+        claimed_in_order: row.get::<bool>(18).unwrap(),
     }
 }
 
@@ -444,7 +625,7 @@ mod tests {
         run(&format!("SET LOCAL outbox.backoff_base = '{}s'", BACKOFF_BASE / SECOND));
         run(&format!("SET LOCAL outbox.backoff_max = '{}s'", BACKOFF_MAX / SECOND));
         let mut runner =
-            TestRunner::new(Config { cases: 100, failure_persistence: None, ..Config::default() });
+            TestRunner::new(Config { cases: 300, failure_persistence: None, ..Config::default() });
         let outcome = runner.run(&steps(), |steps| {
             let mut pair = Pair::new();
             steps.into_iter().try_for_each(|step| pair.step(step))

@@ -461,3 +461,73 @@ fn a_lease_that_expires_is_taken_over_before_the_next_event_and_the_late_settlem
     worker.try_complete(events[0], "w", Some(2)).expect("it holds the lease");
     assert_eq!(waited_for(&mut slow), events[1..]);
 }
+
+#[test]
+fn what_comes_back_before_a_long_row_of_settled_events_is_found_too() {
+    let database = Database::with_extension();
+    let (mut worker, mut operator) = (database.session(), database.session());
+    let events = some(&mut worker, 2_000);
+    assert_eq!(in_order(&mut worker), events[..1]);
+    assert_eq!(worker.fail(events[0], "w", 0), "dead");
+    let mut next = 1;
+    while next < 700 {
+        assert_eq!(in_order(&mut worker), events[next..=next]);
+        worker.complete(events[next], "w");
+        next += 1;
+    }
+    replay(&mut operator, events[0]);
+    let start = Instant::now();
+    loop {
+        let found = in_order(&mut worker);
+        found.iter().for_each(|event| worker.complete(*event, "w"));
+        if found == events[..1] {
+            break;
+        }
+        assert!(found.is_empty() || found == events[next..=next], "one after the other");
+        next += found.len();
+        assert!(start.elapsed() < DEADLINE && next < events.len(), "the replayed event is not found");
+    }
+    assert_eq!(waited_for(&mut worker), events[next..=next]);
+}
+
+#[test]
+fn two_claims_that_wait_for_each_other_after_two_replays_end_in_one_deadlock_error() {
+    let database = Database::with_extension();
+    let mut session = database.session();
+    let [a, b] = [1, 2].map(|aggregate| {
+        let event = Event { aggregate: Uuid::from_u128(aggregate), ..Event::default() };
+        [0; 2].map(|_| session.enqueue(&event))
+    });
+    assert_eq!(in_order(&mut session), [a[0], b[0]]);
+    for event in [a[0], b[0]] {
+        assert_eq!(session.fail(event, "w", 0), "dead");
+    }
+    let (mut first, mut second) = (database.session(), database.session());
+    first.run("BEGIN");
+    assert_eq!(ids(&first.claim_in_order("first", 1)), [a[1]]);
+    second.run("BEGIN");
+    assert_eq!(ids(&second.claim_in_order("second", 1)), [b[1]]);
+    [a[0], b[0]].into_iter().for_each(|event| replay(&mut session, event));
+    let call = HeldUp::start(&database, first, |first| first.try_claim_in_order("first", 10));
+    let answer = second.try_claim_in_order("second", 10);
+    second.run("ROLLBACK");
+    let (mut first, other) = call.answer();
+    first.run("ROLLBACK");
+    let refused = [answer, other].into_iter().filter_map(|answer| answer.err()).collect::<Vec<_>>();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(refused[0].code().map(|state| state.code()), Some("40P01"));
+    assert_eq!(waited_for(&mut session), [a[0], b[0]]);
+}
+
+#[test]
+fn a_successor_that_somebody_has_locked_is_found_once_it_is_free() {
+    let database = Database::with_extension();
+    let (mut worker, mut reader) = (database.session(), database.session());
+    let events = some(&mut worker, 2);
+    assert_eq!(in_order(&mut worker), events[..1]);
+    reader.run(&format!("BEGIN; SELECT FROM outbox_event WHERE id = '{}' FOR UPDATE", events[1]));
+    worker.complete(events[0], "w");
+    nothing_comes(&mut worker);
+    reader.run("COMMIT");
+    assert_eq!(waited_for(&mut worker), events[1..]);
+}

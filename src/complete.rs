@@ -53,22 +53,22 @@ fn outbox_complete_batch(
 }
 
 macro_rules! complete {
-    ($from:expr, $now:literal) => {
+    ($whose:expr, $now:literal) => {
         concat!(
             "UPDATE ONLY {schema}.outbox_event AS event
              SET status = 'completed', completed_at = ",
             $now,
             ", locked_at = NULL, locked_by = NULL, last_error_code = NULL, updated_at = ",
             $now,
-            $from,
+            $whose,
             settled!()
         )
     };
 }
 
 macro_rules! delete {
-    ($from:expr) => {
-        concat!("DELETE FROM ONLY {schema}.outbox_event AS event", $from, settled!())
+    ($whose:expr) => {
+        concat!("DELETE FROM ONLY {schema}.outbox_event AS event", $whose, settled!())
     };
 }
 
@@ -91,16 +91,13 @@ static DELETE: Statement =
     Statement { sql: delete!(held_by_one!()), parameters: &[UUIDOID, TEXTOID, INT4OID], seeks: true };
 
 static COMPLETE_BATCH: Statement = Statement {
-    sql: complete!(concat!(" FROM ", held!()), "$4"),
+    sql: complete!(held!(), "$4"),
     parameters: &[UUIDARRAYOID, INT4ARRAYOID, TEXTOID, TIMESTAMPTZOID],
     seeks: true,
 };
 
-static DELETE_BATCH: Statement = Statement {
-    sql: delete!(concat!(" USING ", held!())),
-    parameters: &[UUIDARRAYOID, INT4ARRAYOID, TEXTOID],
-    seeks: true,
-};
+static DELETE_BATCH: Statement =
+    Statement { sql: delete!(held!()), parameters: &[UUIDARRAYOID, INT4ARRAYOID, TEXTOID], seeks: true };
 
 static LOOK: Statement = Statement {
     sql: "SELECT status::pg_catalog.text, locked_by::pg_catalog.text, attempt_count::pg_catalog.int4

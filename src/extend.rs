@@ -34,7 +34,7 @@ fn outbox_extend_batch(
 // No indexed column changes: a heartbeat is a HOT update.
 static EXTEND: Statement = Statement {
     sql: concat!(
-        "UPDATE ONLY {schema}.outbox_event AS event SET locked_at = $4, updated_at = $4 FROM ",
+        "UPDATE ONLY {schema}.outbox_event AS event SET locked_at = $4, updated_at = $4",
         held!(),
         " RETURNING event.id::pg_catalog.uuid"
     ),

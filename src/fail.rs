@@ -6,7 +6,7 @@ use crate::backoff;
 use crate::clock;
 use crate::datum::Text;
 use crate::error::{ErrorReport, Found, OutboxError};
-use crate::holder::{Holder, Holders, held};
+use crate::holder::{Holder, Holders, held, of_event};
 use crate::instant::Instant;
 use crate::plans::{Row, Rows, Session, Statement, moment, uuid};
 use crate::settings;
@@ -103,7 +103,7 @@ static LOCK_BATCH: Statement = Statement {
     sql: concat!(
         "SELECT event.id::pg_catalog.uuid, event.attempt_count::pg_catalog.int8
                     OPERATOR(pg_catalog.-) event.forgiven_attempts::pg_catalog.int8
-         FROM ONLY {schema}.outbox_event AS event, ",
+         FROM ONLY {schema}.outbox_event AS event",
         held!(),
         " FOR NO KEY UPDATE OF event"
     ),
@@ -115,12 +115,16 @@ static LOCK_BATCH: Statement = Statement {
 static FAIL: Statement = Statement {
     sql: concat!(
         "UPDATE ONLY {schema}.outbox_event AS event
-         SET status = CASE WHEN failed.due IS NULL THEN 'dead' ELSE 'pending' END,
-             dead_at = CASE WHEN failed.due IS NULL THEN $4 END,
-             available_at = coalesce(failed.due, event.available_at), last_error_code = $3,
-             locked_at = NULL, locked_by = NULL, updated_at = $4
-         FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) AS failed (id, due)
-         WHERE event.id OPERATOR(pg_catalog.=) failed.id",
+         SET status = CASE WHEN ",
+        of_event!("$2"),
+        " IS NULL THEN 'dead' ELSE 'pending' END,
+             dead_at = CASE WHEN ",
+        of_event!("$2"),
+        " IS NULL THEN $4 END,
+             available_at = coalesce(",
+        of_event!("$2"),
+        ", event.available_at), last_error_code = $3, locked_at = NULL, locked_by = NULL, updated_at = $4
+         WHERE event.id OPERATOR(pg_catalog.=) ANY ($1)",
         settled!(),
         ", event.status::pg_catalog.text"
     ),
@@ -143,12 +147,14 @@ fn fail_batch(
     failure: &Failure,
 ) -> Result<Vec<(Uuid, String)>, OutboxError> {
     let locked = session.run(&LOCK_BATCH, holders.values())?;
-    let events: Vec<_> = locked.iter().filter_map(|row: Row| Some((row.get(1)?, row.get(2)?))).collect();
+    let mut events: Vec<(Uuid, i64)> =
+        locked.iter().filter_map(|row: Row| Some((row.get(1)?, row.get(2)?))).collect();
+    events.sort_unstable_by_key(|(event, _)| *event.as_bytes());
     let failed = settle(session, &events, failure)?;
     Ok(failed.iter().filter_map(|row| Some((row.get(1)?, row.get(6)?))).collect())
 }
 
-/// Ends the attempt of events that are locked; each with its counted attempts.
+/// Ends the attempt of events that are locked, in the order of their ids; each with its counted attempts.
 fn settle<'s>(
     session: &'s Session,
     events: &[(Uuid, i64)],

@@ -51,7 +51,8 @@ impl<'a> Holder<'a> {
 /// costs one event and not the batch.
 pub struct Holders<'a> {
     worker: Text<'a>,
-    /// In the order of the ids, so that two calls with the same events wait for each other rather than for ever.
+    /// In the order of the ids, which is how `of_event!` finds an event's attempt. Of an event that is named more than
+    /// once the last one counts: without an attempt, or with the latest.
     events: Vec<(Uuid, Option<i32>)>,
 }
 
@@ -73,7 +74,7 @@ impl<'a> Holders<'a> {
             None => vec![None; events.len()],
         };
         let mut events: Vec<_> = events.into_iter().zip(attempts).collect();
-        events.sort_unstable_by_key(|(event, _)| *event.as_bytes());
+        events.sort_unstable_by_key(|(event, attempt)| (*event.as_bytes(), attempt.is_none(), *attempt));
         Ok(Self { worker, events })
     }
 
@@ -89,14 +90,30 @@ impl<'a> Holders<'a> {
     }
 }
 
-/// The condition that `event` is one of the events `held` whose lease the worker holds: parameters 1 to 3.
-macro_rules! held {
-    () => {
-        "ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) AS held (id, attempt)
-         WHERE event.id OPERATOR(pg_catalog.=) held.id
-           AND event.status::pg_catalog.text OPERATOR(pg_catalog.=) 'processing'
-           AND event.locked_by OPERATOR(pg_catalog.=) $3
-           AND (held.attempt IS NULL OR event.attempt_count OPERATOR(pg_catalog.=) held.attempt)"
+/// The element of an array that belongs to `event`, where parameter 1 has the events' ids in ascending order. Of an
+/// id that is there more than once it is the last one's.
+macro_rules! of_event {
+    ($array:literal) => {
+        concat!("(", $array, ")[pg_catalog.width_bucket(event.id, $1)]")
     };
 }
-pub(crate) use held;
+
+/// The condition that the worker holds the lease of `event`, one of the events of `Holders::values`: parameters 1 to 3.
+///
+/// Not a join with the arrays: one that is planned while the table is small reads all events on its way to these, and
+/// goes on doing so when the table has grown.
+macro_rules! held {
+    () => {
+        concat!(
+            " WHERE event.id OPERATOR(pg_catalog.=) ANY ($1)
+                AND event.status::pg_catalog.text OPERATOR(pg_catalog.=) 'processing'
+                AND event.locked_by OPERATOR(pg_catalog.=) $3
+                AND (",
+            $crate::holder::of_event!("$2"),
+            " IS NULL OR event.attempt_count OPERATOR(pg_catalog.=) ",
+            $crate::holder::of_event!("$2"),
+            ")"
+        )
+    };
+}
+pub(crate) use {held, of_event};

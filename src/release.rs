@@ -42,8 +42,7 @@ static RELEASE: Statement = Statement {
     sql: concat!(
         "UPDATE ONLY {schema}.outbox_event AS event
          SET status = 'pending', available_at = $4, locked_at = NULL, locked_by = NULL, updated_at = $5,
-             forgiven_attempts = least(event.forgiven_attempts OPERATOR(pg_catalog.+) 1, event.attempt_count)
-         FROM ",
+             forgiven_attempts = least(event.forgiven_attempts OPERATOR(pg_catalog.+) 1, event.attempt_count)",
         held!(),
         " RETURNING event.id::pg_catalog.uuid"
     ),

@@ -117,6 +117,41 @@ fn a_plan_made_while_the_table_was_empty_holds_when_it_has_filled() {
     }
 }
 
+#[test]
+fn a_batch_is_looked_up_also_by_plans_that_were_made_while_the_table_was_small() {
+    let database = Database::with_extension();
+    let (mut session, mut other) = (database.session(), database.session());
+    fill(&mut other, 100);
+    other.run("VACUUM ANALYZE outbox_event");
+    let settlements = [
+        "extend_batch($1, 'w')",
+        "release_batch($1, 'w')",
+        "fail_batch($1, 'w', 'x')",
+        "complete_batch($1, 'w')",
+    ];
+    let settle = |session: &mut Client, settlement: &str| {
+        let claimed = session.claim("w", 10);
+        let ids: Vec<_> = claimed.iter().map(|event| format!("'{}'", event.id)).collect();
+        let call = settlement.replace("$1", &format!("ARRAY[{}]::uuid[]", ids.join(", ")));
+        buffers(session, &format!("SELECT FROM outbox_{call}"))
+    };
+    for settlement in settlements {
+        settle(&mut session, settlement);
+    }
+    // Nobody waits for these, and no plan is made anew for them.
+    other.run(
+        "INSERT INTO outbox_event
+             (aggregate_type, aggregate_id, event_type, payload, payload_hash, status, attempt_count)
+         SELECT 'order', gen_random_uuid(), 'order.created', '1', repeat('a', 64), 'completed', 1
+         FROM generate_series(1, 50000)",
+    );
+    for settlement in settlements {
+        let (touched, rows) = settle(&mut session, settlement);
+        assert_eq!(rows, 10, "{settlement}");
+        assert!(touched <= 60 * rows, "{touched} buffers for {rows} events: {settlement}");
+    }
+}
+
 /// Calls everything once, so that its statements are planned; nothing stays.
 fn warm_up_on_nothing(session: &mut Client) {
     session.run("BEGIN");

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const PAUSE_PER_COST: u32 = 20;
 
 /// The slices of a sweep that is under way take this share of the time at the most, but never less than a glance.
-const SHARE: u32 = 5;
+const SHARE: u32 = 10;
 const GLANCE: Duration = Duration::from_micros(200);
 
 /// One backend's place in one queue.
@@ -37,8 +37,8 @@ pub struct Cursor {
     /// The latest reading of the wall clock.
     clock: Instant,
     sweep: Sweep,
-    /// Whether the last claim took first what comes from elsewhere than the queue.
-    elsewhere_first: bool,
+    /// Whose turn it was, at the last claim that takes from elsewhere than the queue too.
+    turn: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Cursor {
     /// A cursor that has seen nothing; `at` is the steady clock.
     pub fn new(now: Instant, at: Duration) -> Self {
         let sweep = Sweep::ended(at, Cost::default());
-        Self { position: Order::FIRST, before_transaction: None, clock: now, sweep, elsewhere_first: false }
+        Self { position: Order::FIRST, before_transaction: None, clock: now, sweep, turn: 0 }
     }
 
     /// Begins a claim. When the wall clock has stepped back, new events sort before the position: the cursor
@@ -84,10 +84,10 @@ impl Cursor {
         self.clock = now;
     }
 
-    /// Turns about, whether it is the turn of what a claim takes from elsewhere than the queue.
+    /// Whether it is the turn of what a claim takes from elsewhere than the queue: three times out of four.
     pub fn takes_turns(&mut self) -> bool {
-        self.elsewhere_first = !self.elsewhere_first;
-        self.elsewhere_first
+        self.turn = (self.turn + 1) % 4;
+        self.turn != 0
     }
 
     /// Where the claim's scan starts.
@@ -96,12 +96,11 @@ impl Cursor {
     }
 
     /// Records a scan from the position on: `last` is the last event found, `full` whether the scan ended
-    /// because it had found enough.
-    pub fn scanned(&mut self, last: Option<Order>, full: bool, at: Duration) {
+    /// because it had found enough. `cost` is what it took to walk, where that was told apart from taking.
+    pub fn scanned(&mut self, last: Option<Order>, full: bool, cost: Cost, at: Duration) {
         if self.position == Order::FIRST {
-            // It started where sweeps start, so it was one; what it cost says nothing of the next, which
-            // locks and takes nothing.
-            self.sweep = Sweep::ended(at, Cost::default());
+            // It started where sweeps start, so it was one.
+            self.sweep = Sweep::ended(at, cost);
         }
         let reached = if full { last } else { Some(Order::start_of(self.clock)) };
         let held_back = Order::start_of(self.clock.plus(-LAG));
@@ -189,7 +188,7 @@ mod tests {
     /// A cursor at second 100 that has scanned everything, and swept once at the given cost.
     fn swept_once(cost: Cost) -> Cursor {
         let mut cursor = Cursor::new(at(100), NO_TIME);
-        cursor.scanned(None, false, NO_TIME);
+        cursor.scanned(None, false, Cost::default(), NO_TIME);
         cursor.ended();
         cursor.swept(None, cost, NO_TIME);
         cursor
@@ -199,7 +198,7 @@ mod tests {
     fn a_full_scan_moves_to_the_last_event_found() {
         let mut cursor = Cursor::new(at(100), NO_TIME);
         assert_eq!(cursor.position(), Order::FIRST);
-        cursor.scanned(Some(event(10, 3)), true, NO_TIME);
+        cursor.scanned(Some(event(10, 3)), true, Cost::default(), NO_TIME);
         assert_eq!(cursor.position(), event(10, 3));
     }
 
@@ -212,7 +211,7 @@ mod tests {
     #[test]
     fn events_within_the_lag_are_never_passed() {
         let mut cursor = Cursor::new(at(100), NO_TIME);
-        cursor.scanned(Some(event(100, 1)), true, NO_TIME);
+        cursor.scanned(Some(event(100, 1)), true, Cost::default(), NO_TIME);
         assert_eq!(cursor.position(), Order::start_of(at(100).plus(-LAG)));
     }
 
@@ -220,21 +219,21 @@ mod tests {
     fn the_position_never_goes_back_by_itself() {
         let mut cursor = swept_once(taking(MS));
         let before = cursor.position();
-        cursor.scanned(Some(event(50, 1)), true, NO_TIME);
+        cursor.scanned(Some(event(50, 1)), true, Cost::default(), NO_TIME);
         assert_eq!(cursor.position(), before);
     }
 
     #[test]
     fn an_abort_goes_back_to_where_the_transaction_began() {
         let mut cursor = Cursor::new(at(100), NO_TIME);
-        cursor.scanned(Some(event(10, 1)), true, NO_TIME);
+        cursor.scanned(Some(event(10, 1)), true, Cost::default(), NO_TIME);
         cursor.ended();
-        cursor.scanned(Some(event(20, 1)), true, NO_TIME);
-        cursor.scanned(Some(event(30, 1)), true, NO_TIME);
+        cursor.scanned(Some(event(20, 1)), true, Cost::default(), NO_TIME);
+        cursor.scanned(Some(event(30, 1)), true, Cost::default(), NO_TIME);
         cursor.aborted();
         assert_eq!(cursor.position(), event(10, 1));
         // A savepoint that is rolled back does not end the transaction: its later claims may abort too.
-        cursor.scanned(Some(event(40, 1)), true, NO_TIME);
+        cursor.scanned(Some(event(40, 1)), true, Cost::default(), NO_TIME);
         cursor.aborted();
         cursor.ended();
         assert_eq!(cursor.position(), event(10, 1));
@@ -243,7 +242,7 @@ mod tests {
     #[test]
     fn a_commit_keeps_the_position() {
         let mut cursor = Cursor::new(at(100), NO_TIME);
-        cursor.scanned(Some(event(10, 1)), true, NO_TIME);
+        cursor.scanned(Some(event(10, 1)), true, Cost::default(), NO_TIME);
         cursor.ended();
         cursor.aborted();
         assert_eq!(cursor.position(), event(10, 1));
@@ -283,7 +282,7 @@ mod tests {
         let mut cursor = swept_once(taking(10 * MS));
         assert_eq!(cursor.slice(2 * MS, 300 * MS), 2 * MS);
         cursor.swept(Some(event(5, 1)), taking(2 * MS), 300 * MS);
-        for (passed, slice) in [(NO_TIME, GLANCE), (MS / 2, GLANCE), (5 * MS, MS), (60_000 * MS, 2 * MS)] {
+        for (passed, slice) in [(NO_TIME, GLANCE), (MS / 2, GLANCE), (10 * MS, MS), (60_000 * MS, 2 * MS)] {
             assert_eq!(cursor.slice(2 * MS, 300 * MS + passed), slice, "{passed:?}");
         }
     }
@@ -291,7 +290,7 @@ mod tests {
     #[test]
     fn what_the_first_scan_cost_does_not_put_off_the_first_sweep() {
         let mut cursor = Cursor::new(at(100), NO_TIME);
-        cursor.scanned(Some(event(10, 1)), true, 5_000 * MS);
+        cursor.scanned(Some(event(10, 1)), true, Cost::default(), 5_000 * MS);
         assert!(!cursor.sweep_is_due(5_199 * MS));
         assert!(cursor.sweep_is_due(5_200 * MS));
     }

@@ -111,11 +111,11 @@ impl Session {
         }
     }
 
-    /// The index that claims go through, if it is there.
-    pub fn claim_index(&self) -> pg_sys::Oid {
+    /// The index of that name, if it is there.
+    pub fn index(&self, name: &CStr) -> pg_sys::Oid {
         // SAFETY: catalog look-ups by name and by oid.
         unsafe {
-            let found = pg_sys::get_relname_relid(c"outbox_event_claim_idx".as_ptr(), self.schema);
+            let found = pg_sys::get_relname_relid(name.as_ptr(), self.schema);
             let is_index = pg_sys::get_rel_relkind(found) == pg_sys::RELKIND_INDEX as c_char;
             if is_index { found } else { pg_sys::InvalidOid }
         }

@@ -35,6 +35,8 @@ pub enum Way {
 pub struct Queue {
     key: Key,
     pub index: pg_sys::Oid,
+    /// The index that tells the head of an aggregate.
+    pub heads: pg_sys::Oid,
 }
 
 /// More cursors than this are not kept: the one that was made first goes.
@@ -49,10 +51,14 @@ impl Queue {
     /// security, since what is visible may change with a setting; and from REPEATABLE READ on, since an old
     /// snapshot sees no new events.
     pub fn of(session: &Session, way: Way) -> Option<Self> {
-        let (table, index) = (session.table(), session.claim_index());
+        let (table, index) = (session.table(), session.index(c"outbox_event_claim_idx"));
         let missing = table == pg_sys::InvalidOid || index == pg_sys::InvalidOid;
         let off = missing || has_old_snapshot() || is_hidden(table);
-        (!off).then(|| Self { key: Key { table, file: file_of(table), way }, index })
+        (!off).then(|| Self {
+            key: Key { table, file: file_of(table), way },
+            index,
+            heads: session.index(c"outbox_event_aggregate_idx"),
+        })
     }
 
     pub fn table(&self) -> pg_sys::Oid {

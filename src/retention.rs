@@ -99,7 +99,7 @@ impl Bite<'_> {
         }
         let (reached, full) = self.delete(&end, position, self.last())?;
         let cheap = queue.cursor(self.ended_by, |cursor| {
-            cursor.scanned(reached, full, clock::steady());
+            cursor.scanned(reached, full, Cost::default(), clock::steady());
             cursor.sweep_is_cheap()
         });
         if !full && !due && cheap && position != Order::FIRST {

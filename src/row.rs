@@ -13,6 +13,8 @@ use std::marker::PhantomData;
 pub enum Column {
     Id = 1,
     TenantId = 2,
+    AggregateType = 3,
+    AggregateId = 4,
     EventType = 5,
     Payload = 7,
     Headers = 8,
@@ -31,11 +33,13 @@ pub enum Column {
 }
 
 impl Column {
-    /// Every column, with its name and the type that it is read as; event type and status are domains, whose
+    /// Every column, with its name and the type that it is read as; the types of aggregate and event and the status are domains, whose
     /// oids are not known.
-    const ALL: [(Self, &'static str, Option<pg_sys::Oid>); 17] = [
+    const ALL: [(Self, &'static str, Option<pg_sys::Oid>); 19] = [
         (Self::Id, "id", Some(pg_sys::UUIDOID)),
         (Self::TenantId, "tenant_id", Some(pg_sys::UUIDOID)),
+        (Self::AggregateType, "aggregate_type", None),
+        (Self::AggregateId, "aggregate_id", Some(pg_sys::UUIDOID)),
         (Self::EventType, "event_type", None),
         (Self::Payload, "payload", Some(pg_sys::JSONBOID)),
         (Self::Headers, "headers", Some(pg_sys::JSONBOID)),
@@ -69,8 +73,9 @@ impl Column {
     /// How many bytes its values have; none where that varies, and zero where they are held by value.
     fn width(self) -> Option<usize> {
         match self {
-            Self::Id | Self::TenantId => Some(16),
-            Self::EventType
+            Self::Id | Self::TenantId | Self::AggregateId => Some(16),
+            Self::AggregateType
+            | Self::EventType
             | Self::Payload
             | Self::Headers
             | Self::PayloadHash

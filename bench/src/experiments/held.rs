@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::holder::Holder;
 use crate::arena::{Arena, Fill};
-use crate::bench::Bench;
+use crate::bench::{Bench, RUNS};
 use crate::failure::Outcome;
 use crate::payload;
 use crate::samples::{Findings, Measure};
@@ -64,23 +64,23 @@ impl Held {
         queue.window(PORTION)?;
         queue.vacuum()?;
         let holder = flow.holder.begin(queue.arena.connect()?)?;
-        let (began, mut moved, mut last) = (Instant::now(), 0, None);
+        let (began, mut moved, mut windows) = (Instant::now(), 0, Vec::new());
         while moved < events && began.elapsed() < limit {
             bench.progress.at(&format!("{title}: {moved} of {events} events"));
             let micros = queue.window(window)?;
-            if last.is_none() {
-                findings.add(&format!("{label}: first"), Measure::Time, self.payload, micros);
-            }
             moved += window;
             findings.point(&self.chart, &title, moved as f64, micros);
-            last = Some(micros);
+            windows.push(micros);
         }
-        if let Some(last) = last {
-            findings.add(&format!("{label}: last"), Measure::Time, self.payload, last);
+        for micros in windows.iter().take(RUNS) {
+            findings.add(&format!("{label}: first"), Measure::Time, self.payload, *micros);
+        }
+        for micros in windows.iter().rev().take(RUNS) {
+            findings.add(&format!("{label}: last"), Measure::Time, self.payload, *micros);
         }
         if moved < events {
             findings.note(format!(
-                "{title}: stopped after {moved} of {events} events, since {} s were over; its last window is the one before that.",
+                "{title}: stopped after {moved} of {events} events, since {} s were over; its last windows are those before that.",
                 limit.as_secs()
             ));
         }
@@ -101,8 +101,10 @@ impl Held {
         findings.add(&format!("{label}: newcomer"), Measure::First, self.payload, first);
         queue.worker.complete()?;
         queue.worker.drain(PORTION - taken)?;
-        let micros = queue.window(window)?;
-        findings.add(&format!("{label}: newcomer"), Measure::Time, self.payload, micros);
+        for _ in 0..RUNS {
+            let micros = queue.window(window)?;
+            findings.add(&format!("{label}: newcomer"), Measure::Time, self.payload, micros);
+        }
         Ok(())
     }
 }

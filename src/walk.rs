@@ -111,6 +111,10 @@ impl Walk<'_> {
         for walked in 1.. {
             let Some(order) = next(events).filter(|order| *order < self.to) else { break };
             findings.entries += 1;
+            if findings.span.is_some_and(|(_, last)| order == last) {
+                // Another version of the event that was found last: to stop here would be to find it again.
+                continue;
+            }
             if findings.claimable == self.wanted {
                 findings.stopped = Stopped::Enough(order);
                 break;

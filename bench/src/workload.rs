@@ -31,6 +31,8 @@ pub struct Line {
     pub to: Option<String>,
     pub at_most: Option<f64>,
     pub at_least: Option<f64>,
+    /// Why the target may be missed, as far as that is known.
+    pub reason: Option<String>,
 }
 
 impl Line {
@@ -142,6 +144,7 @@ mod tests {
             to: Some("b".into()),
             at_most,
             at_least,
+            reason: None,
         }
     }
 

@@ -13,6 +13,10 @@ pub fn markdown(report: &Report, charts: &[Drawn]) -> Outcome<String> {
     let mut text = String::from("# Results\n\n");
     introduce(&mut text, report)?;
     let _ = writeln!(text, "\n{}", table::lines(&report.sections));
+    let missed = table::missed(&report.sections);
+    if !missed.is_empty() {
+        let _ = writeln!(text, "Targets that were missed, and why:\n\n{missed}");
+    }
     for chart in charts {
         let _ = writeln!(text, "![{}](charts/{}.svg)\n", chart.title, chart.name);
     }

@@ -18,6 +18,23 @@ pub fn lines(sections: &[Section]) -> String {
     align(&rows)
 }
 
+/// The rows that miss their target, each with the reason that its workload gives, as a list in Markdown.
+pub fn missed(sections: &[Section]) -> String {
+    let mut text = String::new();
+    for section in sections {
+        for line in &section.workload.lines {
+            let verdict = row(section, line).pop().unwrap_or_default();
+            if verdict.starts_with("**missed**") {
+                let reason = line.reason.as_deref().unwrap_or("The reason is not known.").trim();
+                let at = verdict.trim_start_matches("**missed**");
+                // Writing to a String cannot fail.
+                let _ = writeln!(text, "- **{}**{at}: {reason}", line.name);
+            }
+        }
+    }
+    text
+}
+
 fn header() -> Vec<String> {
     let sizes = SIZES.iter().map(|&size| payload::label(size));
     let mut header = vec!["row".to_owned(), "work".to_owned()];

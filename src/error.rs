@@ -316,7 +316,7 @@ impl Found {
             Self::Completed => "Nothing is left to do: an earlier call completed it.",
             Self::Dead => "It was given up: look at last_error_code.",
             Self::Unchanged => {
-                "Look for a BEFORE UPDATE trigger that returns NULL for this event, or try again."
+                "Look for a BEFORE UPDATE or DELETE trigger that returns NULL for this event, or try again."
             }
             Self::Pending { .. } | Self::LeasedTo { .. } | Self::OtherAttempt { .. } => {
                 "Drop this attempt's result: the event will be, or is being, delivered again. \

@@ -176,22 +176,16 @@ fn grant(session: &Session, grantee: pg_sys::Oid, duty: &Duty) -> Result<(), Out
             texts(&mut duty.rights().map(|(.., column)| column)),
         ],
     )?;
-    let mut withheld = None;
-    for row in grants.iter() {
-        let (Some(command), grantable) = (row.get::<Text>(1), row.get::<bool>(2)) else { continue };
-        // PostgreSQL refuses a caller who has nothing there; to one who has a right, but not that of
-        // granting it, it says no more than a warning.
-        session.command(command.bytes())?;
-        if grantable != Some(true) {
-            withheld = withheld.or(row.get::<Text>(3));
-        }
+    // All or none, and before the first: to a caller who has a right, but not that of granting it, PostgreSQL says
+    // no more than a warning.
+    if let Some(withheld) = grants.iter().find(|row| row.get(2) != Some(true)) {
+        let target = withheld.get::<Text>(3).map(|target| crate::encoding::for_message(target.bytes()));
+        return Err(OutboxError::NotGrantable { target: target.unwrap_or_default() });
     }
-    match withheld {
-        Some(target) => {
-            Err(OutboxError::NotGrantable { target: crate::encoding::for_message(target.bytes()) })
-        }
-        None => Ok(()),
-    }
+    grants
+        .iter()
+        .filter_map(|row| row.get::<Text>(1))
+        .try_for_each(|command| session.command(command.bytes()))
 }
 
 /// The name of a role, quoted where it must be.

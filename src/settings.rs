@@ -75,7 +75,7 @@ pub fn register() {
     GucRegistry::define_int_guc(
         c"outbox.max_payload_bytes",
         c"The most bytes that the payload of an event may have.",
-        c"Counts the uncompressed jsonb, wherever an event is stored or its payload changed. 0 means no limit.",
+        c"Counts the uncompressed jsonb, wherever a payload is stored whose hash is left to the extension. 0 means no limit.",
         &MAX_PAYLOAD_BYTES,
         0,
         i32::MAX,

@@ -296,6 +296,9 @@ mod tests {
                AND NOT (d.classid = 'pg_namespace'::regclass AND d.objid = 'tests'::regnamespace)
                AND NOT EXISTS (SELECT FROM pg_proc p WHERE d.classid = 'pg_proc'::regclass
                                AND p.oid = d.objid AND p.pronamespace = 'tests'::regnamespace)
+               -- From PostgreSQL 18 on, the types of rows and arrays are members too.
+               AND NOT EXISTS (SELECT FROM pg_type t WHERE d.classid = 'pg_type'::regclass
+                               AND t.oid = d.objid AND (typtype = 'c' OR typcategory = 'A'))
                AND obj_description(d.objid, d.classid::regclass::text) IS NULL",
         );
         assert_eq!(silent, [""; 0]);

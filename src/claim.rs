@@ -153,10 +153,7 @@ impl<'a> Claim<'a> {
         queue: &Queue,
         batch: &mut Batch<'s>,
     ) -> Result<(), OutboxError> {
-        let (position, due) = queue.cursor(self.now, |cursor| {
-            cursor.begin(self.now);
-            (cursor.position(), cursor.sweep_is_due(clock::steady()))
-        });
+        let (position, due) = queue.begin(self.now);
         if due {
             self.sweep(session, queue, batch, position)?;
         }
@@ -175,10 +172,7 @@ impl<'a> Claim<'a> {
         if self.wanted.filter.ordered {
             self.succeed(session, batch, batch.room())?;
         }
-        let cheap = queue.cursor(self.now, |cursor| {
-            cursor.scanned(last, full, cost, clock::steady());
-            cursor.sweep_is_cheap()
-        });
+        let cheap = queue.scanned(self.now, last, full, cost);
         if batch.room() > 0 && !full && !due && cheap && position != Order::FIRST {
             self.sweep(session, queue, batch, position)?;
         }

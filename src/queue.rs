@@ -1,9 +1,10 @@
 //! The backend's cursors, one for each way that it goes along a queue, kept for as long as the backend lives.
 
 use crate::clock;
-use crate::cursor::Cursor;
+use crate::cursor::{Cost, Cursor};
 use crate::filter::Filter;
 use crate::instant::Instant;
+use crate::order::Order;
 use crate::plans::Session;
 use crate::status::Status;
 use crate::succession;
@@ -54,15 +55,32 @@ impl Queue {
         let (table, index) = (session.table(), session.index(c"outbox_event_claim_idx"));
         let missing = table == pg_sys::InvalidOid || index == pg_sys::InvalidOid;
         let off = missing || has_old_snapshot() || is_hidden(table);
-        (!off).then(|| Self {
-            key: Key { table, file: file_of(table), way },
-            index,
-            heads: session.index(c"outbox_event_aggregate_idx"),
-        })
+        // Looked up by claims that ask for heads only.
+        let heads = match &way {
+            Way::Claim { filter, .. } if filter.ordered => session.index(c"outbox_event_aggregate_idx"),
+            _ => pg_sys::InvalidOid,
+        };
+        (!off).then(|| Self { key: Key { table, file: file_of(table), way }, index, heads })
     }
 
     pub fn table(&self) -> pg_sys::Oid {
         self.key.table
+    }
+
+    /// Begins to go along at a moment: from where, and whether a sweep is due.
+    pub fn begin(&self, now: Instant) -> (Order, bool) {
+        self.cursor(now, |cursor| {
+            cursor.begin(now);
+            (cursor.position(), cursor.sweep_is_due(clock::steady()))
+        })
+    }
+
+    /// Records a scan from there on, as `Cursor::scanned` does; whether a sweep would be cheap now.
+    pub fn scanned(&self, now: Instant, last: Option<Order>, full: bool, cost: Cost) -> bool {
+        self.cursor(now, |cursor| {
+            cursor.scanned(last, full, cost, clock::steady());
+            cursor.sweep_is_cheap()
+        })
     }
 
     /// Reads or changes the queue's cursor.

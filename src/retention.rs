@@ -90,18 +90,12 @@ impl Bite<'_> {
         let Some(queue) = Queue::of(self.session, Way::Purge(end.status)) else {
             return self.delete(&end, Order::FIRST, self.last()).map(drop);
         };
-        let (position, due) = queue.cursor(self.ended_by, |cursor| {
-            cursor.begin(self.ended_by);
-            (cursor.position(), cursor.sweep_is_due(clock::steady()))
-        });
+        let (position, due) = queue.begin(self.ended_by);
         if due {
             self.sweep(&end, &queue, position)?;
         }
         let (reached, full) = self.delete(&end, position, self.last())?;
-        let cheap = queue.cursor(self.ended_by, |cursor| {
-            cursor.scanned(reached, full, Cost::default(), clock::steady());
-            cursor.sweep_is_cheap()
-        });
+        let cheap = queue.scanned(self.ended_by, reached, full, Cost::default());
         if !full && !due && cheap && position != Order::FIRST {
             self.sweep(&end, &queue, position)?;
         }

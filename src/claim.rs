@@ -224,10 +224,10 @@ impl<'a> Claim<'a> {
             let expired_before = self.expired_before;
             let walk = Walk { queue, filter, from, to, expired_before, wanted: batch.room(), budget };
             let Some(findings) = walk.run() else {
-                // Not to be walked: the statement sweeps, at whatever cost.
-                self.fill(session, batch, (from, to), usize::MAX)?;
+                // Not to be walked: the statement looks, at whatever cost.
+                let (last, full) = self.fill(session, batch, (from, to), usize::MAX)?;
                 cost.time += clock::steady() - begun;
-                break None;
+                break if full { last } else { None };
             };
             cost.time += clock::steady() - begun;
             cost.entries += findings.entries;
